@@ -1,0 +1,70 @@
+# Needs make and Python 3.11 or newer, nothing else. Everything is installed into .venv, which no one has
+# to activate. Another interpreter: `make test PYTHON=python3.12`.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+OUT     ?= out
+
+# Paths are relative to this file: a checkout whose path has a space in it works too.
+BIN   := .venv/bin
+READY := .venv/.ready
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Packages from outside .venv must not leak into a run.
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format wheel-test bench clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY) ## run the demonstration; results go to OUT=out
+	$(BIN)/mixts demo --out "$(OUT)"
+
+test: $(READY) ## run the tests, except the slow ones (WORKERS=2)
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-slow: $(READY) ## run the slow tests only
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(READY) ## check format, style and types
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m pyright
+
+format: $(READY) ## format the code and fix what can be fixed
+	$(BIN)/python -m ruff format
+	$(BIN)/python -m ruff check --fix
+
+wheel-test: $(READY) ## build the wheel and try it in an empty environment
+	$(BIN)/python tests/packaging/check_wheel.py
+
+bench: $(READY) ## run the benchmarks
+	@set -e; for file in benchmarks/bench_*.py; do \
+	  test -e "$$file" || { echo "There is no benchmarks/bench_*.py to run." >&2; exit 1; }; \
+	  echo "== $$file"; $(BIN)/python "$$file"; \
+	done
+
+clean: ## remove builds, caches and results, but not .venv
+	rm -rf build dist mixts.egg-info out .jax_cache .hypothesis .pytest_cache .ruff_cache
+	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+distclean: clean ## remove .venv too
+	rm -rf .venv
+
+# The stamp is written last, so that an interrupted installation is resumed the next time.
+$(READY): pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "mixts needs Python 3.11 or newer, but '$(PYTHON)' was not found." >&2; \
+	  echo "Install it, or name another one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" $(NEW_ENOUGH) || { \
+	  echo "mixts needs Python 3.11 or newer, but '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1)." >&2; \
+	  echo "Install a newer one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python $(NEW_ENOUGH) 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
+	@echo "Installing mixts and its tools into .venv (about a minute, once) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@

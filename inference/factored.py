@@ -1,0 +1,156 @@
+"""`Factored`: effect posteriors that factorise, for very many effects."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from ..models import Hierarchy, Sparse
+from ..models.pytrees import register_declaration
+from . import factored_effects, joint_effects
+from .actions import Innovation, Messages
+from .closed_form import check_joint_fits, check_linear_gaussian
+from .factored_effects import FactoredLevel
+from .gaussian_backend import GaussianBackend, GaussianState
+from .joint_effects import JointEffects
+from .linear_model import ActionModel, action_model, joint_prior
+from .roots import transpose
+
+__all__ = ["Factored"]
+
+
+class FactoredEffects(NamedTuple):
+    """The factors, and the joint posterior they take their means from, if they do."""
+
+    levels: dict[str, FactoredLevel]
+    joint: JointEffects | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Factored(GaussianBackend):
+    """The paper's factored effect posteriors (Aouali et al. 2023, `app:posterior_approximation`).
+
+    Effects are independent of one another in the posterior; actions stay exact given the effects. The
+    covariance of effect `l` is the inverse of the `l`-th diagonal block of the joint precision, which
+    understates its marginal variance wherever actions mix effects. Two choices of means:
+
+    - `means="decoupled"`, the displayed formulas: each effect is fitted as if it were the only parent
+      of its actions. An update costs O(m d^2) for m parents whatever K and L are, and no joint
+      covariance exists. The means differ from the joint posterior's as soon as an action has two
+      parents: what the others explain is credited to each.
+    - `means="joint"`, the proof: the means of the exact joint posterior, at `ClosedForm`'s cost.
+
+    Only for two levels: effects without parents, and actions.
+    """
+
+    hierarchy: Hierarchy
+    means: str = "decoupled"
+    model: ActionModel = field(init=False)
+    prior: FactoredEffects = field(init=False)
+
+    def __post_init__(self):
+        check_linear_gaussian(self.hierarchy, "Factored")
+        if self.means not in ("decoupled", "joint"):
+            raise ValueError(f"Factored means is {self.means!r}; expected 'decoupled' or 'joint'")
+        _check_two_levels(self.hierarchy)
+        joint = None
+        if self.means == "joint":
+            check_joint_fits(self.hierarchy, "Factored(means='joint')")
+            joint = joint_effects.before_data(joint_prior(self.hierarchy))
+        by_precision = self.means == "joint"
+        levels = factored_effects.factored_prior(self.hierarchy, blocks_of_precision=by_precision)
+        object.__setattr__(self, "model", action_model(self.hierarchy))
+        object.__setattr__(self, "prior", FactoredEffects(levels, joint))
+
+    def __repr__(self) -> str:
+        return f"Factored({self.hierarchy!r}, means={self.means!r})"
+
+    def _prior(self) -> FactoredEffects:
+        return self.prior
+
+    def _absorb(
+        self, effects: FactoredEffects, innovation: Innovation
+    ) -> tuple[FactoredEffects, Array]:
+        levels = factored_effects.absorb(self.model, effects.levels, innovation)
+        joint = effects.joint
+        if joint is not None:
+            joint, _ = joint_effects.absorb(self.model, joint, innovation)
+        return self._with_joint_means(levels, joint), jnp.zeros_like(innovation.variance)
+
+    def _reference(self, effects: FactoredEffects) -> Float[Array, " N"]:
+        if effects.joint is not None:
+            return effects.joint.mean
+        # Each effect is fitted without the others, so from where none of them is.
+        return jnp.zeros(self.model.arrows.num_above, self.model.root.dtype)
+
+    def _condition(
+        self, effects: FactoredEffects, messages: Messages
+    ) -> tuple[FactoredEffects, Array]:
+        levels = {
+            name: factored_effects.condition_level(self.model, name, level, messages)
+            for name, level in effects.levels.items()
+        }
+        joint = effects.joint
+        if joint is not None:
+            joint, _ = joint_effects.condition_effects(self.model, joint, messages)
+        return self._with_joint_means(levels, joint), jnp.zeros((), self.model.root.dtype)
+
+    def _with_joint_means(
+        self, levels: dict[str, FactoredLevel], joint: JointEffects | None
+    ) -> FactoredEffects:
+        if joint is not None:
+            means = self.model.arrows.split(joint.mean)
+            levels = {name: FactoredLevel(means[name], lv.root) for name, lv in levels.items()}
+        return FactoredEffects(levels, joint)
+
+    def _draw(self, key: Array, effects: FactoredEffects) -> Float[Array, " N"]:
+        return self._join(factored_effects.draw(key, effects.levels))
+
+    def _join(self, vectors: dict[str, Array]) -> Float[Array, " N"]:
+        parts = [vectors[name].ravel() for name, _ in self.model.arrows.layout]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0)
+
+    def _moments(self, state: GaussianState) -> tuple[Array, dict[str, Array], Array]:
+        levels = state.effects.levels
+        above = {name: level.root @ transpose(level.root) for name, level in levels.items()}
+        z = self._join({name: level.mean for name, level in levels.items()})
+        return z, above, _action_covariances(self.model, state.actions.root, above)
+
+
+register_declaration(Factored, arrays=("hierarchy", "model", "prior"), static=("means",))
+
+
+def _check_two_levels(hierarchy: Hierarchy) -> None:
+    for level in hierarchy.levels[:-1]:
+        if level.parents:
+            raise ValueError(
+                f"Factored takes two levels, effects without parents and actions; level "
+                f"'{level.name}' has parents {sorted(level.parents)}: use ClosedForm"
+            )
+
+
+def _action_covariances(
+    model: ActionModel, root: Float[Array, "d d K"], above: dict[str, Array]
+) -> Float[Array, "K d d"]:
+    """`S_i + S_i Lambda_0 (sum_l C_il Sigma_l C_il') Lambda_0 S_i` (`lemma:gaussian_covariance`)."""
+
+    def one(action: Array) -> Float[Array, "d d"]:
+        Q = root[:, :, action]
+        S = Q @ Q.T
+        spread = jnp.zeros_like(S)
+        for parent, weights in model.arrows.weights.items():
+            if isinstance(weights, Sparse):
+                blocks = above[parent][weights.indices[action]]
+                spread += jnp.einsum("m,mde->de", weights.values[action] ** 2, blocks)
+            elif weights.ndim == 4:
+                own = weights[action]
+                spread += jnp.einsum("lde,lef,lgf->dg", own, above[parent], own)
+            else:
+                spread += jnp.einsum("l,lde->de", weights[action] ** 2, above[parent])
+        gain = jax.vmap(lambda v: model.weigh_one(action, v), 1, 1)(S).T
+        return S + gain @ spread @ gain.T
+
+    return jax.lax.map(one, jnp.arange(model.num_actions), batch_size=1024)

@@ -1,0 +1,46 @@
+"""Square roots of covariances, and how data shrink them.
+
+A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. Both functions condition a
+Gaussian on linear observations; neither inverts `C` nor can make it indefinite.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
+
+__all__ = ["shrink", "shrink_by_one", "transpose"]
+
+
+def transpose(matrix: Float[Array, "*batch d e"]) -> Float[Array, "*batch e d"]:
+    """Swap the last two axes."""
+    return jnp.swapaxes(matrix, -1, -2)
+
+
+def shrink_by_one(
+    root: Float[Array, "n n"], g: Float[Array, " n"], variance: Float[Array, ""]
+) -> tuple[Float[Array, "n n"], Float[Array, " n"], Float[Array, ""]]:
+    """Condition `z ~ N(., Q Q')` on `g' z` seen with noise of the given variance, at O(n^2).
+
+    Potter's square-root update: with `w = Q' g` and `t = variance + w'w`, the root moves by
+    `-(Q w) w' / (t + sqrt(variance t))`. Returns that step, the covariance `Q w` of `z` with what was
+    seen, and the variance `t` of what was seen.
+    """
+    w = root.T @ g
+    covariance = root @ w
+    total = variance + w @ w
+    step = jnp.outer(covariance, w / -(total + jnp.sqrt(variance * total)))
+    return step, covariance, total
+
+
+def shrink(
+    root: Float[Array, "*batch n n"], precision: Float[Array, "*batch n n"]
+) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch n n"]]:
+    """Condition `z ~ N(., Q Q')` on data of the given precision matrix, singular or not, at O(n^3).
+
+    With `I + Q' precision Q = C C'`, which is never singular, the new root is `Q C^{-T}`. Returns it
+    and `C`, whose determinant is that of the old covariance's root over the new one's.
+    """
+    identity = jnp.eye(root.shape[-1], dtype=root.dtype)
+    chol = jnp.linalg.cholesky(identity + transpose(root) @ precision @ root)
+    return transpose(solve_triangular(chol, transpose(root), lower=True)), chol

@@ -1,0 +1,25 @@
+"""What the world may look like: hierarchies declared by a user, as NumPyro programs."""
+
+from .data import Data
+from .hierarchy import Hierarchy
+from .level import Level
+from .named import finer, glm, linear, mab, nonlinear, three_level
+from .rewards import Bernoulli, Gaussian, Poisson, Reward
+from .weights import Sparse
+
+__all__ = [
+    "Bernoulli",
+    "Data",
+    "Gaussian",
+    "Hierarchy",
+    "Level",
+    "Poisson",
+    "Reward",
+    "Sparse",
+    "finer",
+    "glm",
+    "linear",
+    "mab",
+    "nonlinear",
+    "three_level",
+]

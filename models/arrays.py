@@ -1,0 +1,72 @@
+"""Numbers a user wrote down: converted once, and checked by value when their values are known."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+__all__ = ["as_count", "as_integers", "as_numbers", "is_concrete"]
+
+
+def is_concrete(*values: Any) -> bool:
+    """Whether every leaf holds values now, rather than standing for some inside `jit` or `vmap`."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def as_numbers(value: Any, what: str) -> Array:
+    """`value` as a floating-point array in JAX's current precision; NaN and infinity are refused.
+
+    Numbers known inside `jit` stay known: they are converted there and then, not staged.
+    """
+    if isinstance(value, jax.core.Tracer):
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    try:
+        array = np.asarray(value)
+        numbers = array.astype(np.float64) if array.dtype.kind in "fiub" else None
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
+        raise TypeError(f"{what}: got {value!r}; expected a number or an array of numbers")
+    precision = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(numbers.astype(precision))
+    if not finite.all():
+        position = tuple(int(i) for i in np.argwhere(~finite)[0])
+        where = f" at position {position}" if position else ""
+        raise ValueError(
+            f"{what}: holds {numbers[position]}{where}; every entry must be a finite {precision}"
+        )
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(value if isinstance(value, jax.Array) else array, dtype=float)
+
+
+def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
+    """`value` as an integer array with entries in `[0, below)`, checked where values are known."""
+    if isinstance(value, jax.core.Tracer):
+        if not jnp.issubdtype(value.dtype, jnp.integer):
+            raise TypeError(f"{what}: got numbers of type {value.dtype}; expected whole numbers")
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{what}: got {value!r}; expected an array of whole numbers") from None
+    if array.size == 0:
+        array = array.astype(np.int32)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what}: got numbers of type {array.dtype}; expected whole numbers")
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    highest = np.iinfo(np.int32).max if below is None else below - 1
+    if low < 0 or high > highest:
+        wrong = low if low < 0 else high
+        raise ValueError(f"{what}: holds {wrong}; every entry must be from 0 to {highest}")
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(array, dtype=jnp.int32)
+
+
+def as_count(value: Any, what: str) -> int:
+    """`value` as a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{what}: got {value!r}; expected a whole number of at least 1")
+    return int(value)

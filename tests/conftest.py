@@ -1,0 +1,39 @@
+"""Fixtures and settings shared by every test."""
+
+import os
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Figures are drawn without a display, here and in the processes that tests start.
+os.environ["MPLBACKEND"] = "Agg"
+
+# The same examples on every run and machine. An example may compile, which takes seconds. The
+# fixtures below hold for all examples of a test alike, so there is no harm in their running once.
+settings.register_profile(
+    "mixts",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("mixts")
+
+
+@pytest.fixture(params=["float32", "float64"])
+def precision(request: pytest.FixtureRequest) -> Iterator[np.dtype]:
+    """Run the test once in each precision; the value is the dtype of JAX's default floats.
+
+    Arrays must be made inside the test: those made at the top of a module are always float32.
+    """
+    with jax.enable_x64(request.param == "float64"):
+        yield np.dtype(request.param)
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Run the test in float64 only."""
+    with jax.enable_x64(True):
+        yield
