@@ -2,6 +2,16 @@
 
 from .backend import Backend, Posterior
 from .closed_form import ClosedForm
+from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
 
-__all__ = ["Backend", "ClosedForm", "Factored", "Posterior"]
+__all__ = [
+    "Backend",
+    "ClosedForm",
+    "EmpiricalBayes",
+    "EmpiricalBayesStatus",
+    "Factored",
+    "Posterior",
+    "empirical_bayes",
+    "log_evidence",
+]

@@ -89,9 +89,7 @@ def absorb(
         residual = innovation.residual - jnp.sum(g * old_mean, axis=-1)
         shift = covariance * (residual / total)[:, None]
         # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
-        new[parent] = FactoredLevel(
-            level.mean.at[where].add(shift), level.root.at[where].add(step)
-        )
+        new[parent] = FactoredLevel(level.mean.at[where].add(shift), level.root.at[where].add(step))
     return new
 
 
@@ -117,11 +115,16 @@ def _messages_to(
         def add_column(sums: tuple[Array, Array], column: tuple[Array, Array]):
             where, b = column
             matrices = jnp.square(b)[:, None, None] * messages.precision
-            return (sums[0].at[where].add(matrices), sums[1].at[where].add(b[:, None] * vector)), None
+            return (
+                sums[0].at[where].add(matrices),
+                sums[1].at[where].add(b[:, None] * vector),
+            ), None
 
         sums, _ = jax.lax.scan(add_column, start, (weights.indices.T, weights.values.T))
         return sums
     if weights.ndim == 4:
         left = jnp.einsum("klde,kdf->klef", weights, messages.precision)
-        return jnp.einsum("klef,klfg->leg", left, weights), jnp.einsum("klde,kd->le", weights, vector)
+        return jnp.einsum("klef,klfg->leg", left, weights), jnp.einsum(
+            "klde,kd->le", weights, vector
+        )
     return jnp.einsum("kl,kde->lde", weights**2, messages.precision), weights.T @ vector

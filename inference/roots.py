@@ -26,7 +26,7 @@ def shrink_by_one(
     `-(Q w) w' / (t + sqrt(variance t))`. Returns that step, the covariance `Q w` of `z` with what was
     seen, and the variance `t` of what was seen.
     """
-    w = root.T @ g
+    w = g @ root  # not root.T @ g, which XLA would transpose in memory first
     covariance = root @ w
     total = variance + w @ w
     step = jnp.outer(covariance, w / -(total + jnp.sqrt(variance * total)))

@@ -10,7 +10,7 @@ from numpyro.distributions import Distribution
 from .arrays import is_concrete
 from .level import Level
 from .rewards import Gaussian, Reward, law_name
-from .weights import Sparse, Weights
+from .weights import Sparse
 
 if TYPE_CHECKING:
     from .hierarchy import Hierarchy
@@ -53,7 +53,7 @@ def describe(hierarchy: "Hierarchy") -> str:
     return "\n".join(lines)
 
 
-def describe_weights(weights: Weights, parent_size: int) -> str:
+def describe_weights(weights: Any, parent_size: int) -> str:
     """Weights in a few words: their form, size and how many arrows are missing."""
     if isinstance(weights, Sparse):
         learned = "learned " if isinstance(weights.values, Distribution) else ""

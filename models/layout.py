@@ -34,7 +34,7 @@ AREA, PITCH, RADIUS = 6.4, 1.1, 0.3  # of circles: width of a row, distance and 
 BETWEEN_LEVELS = 0.6  # levels in one row stand apart by this share of the distance of circles
 PLATE_HEIGHT, BETWEEN_PLATES = 0.26, 0.9
 OBSERVED, CONTEXT = 0.34, 1.3  # radius of the reward and the context; distance between them
-ROW_GAP, ARROW_GAP = 0.85, 0.006  # between rows, and for each arrow in the picture
+ROW_GAP, ARROW_GAP = 0.9, 0.006  # between rows, and for each arrow in the picture
 MARGIN, LEGEND = 0.2, 0.4  # around the picture; below it
 REWARD = ("reward", 0)
 
@@ -101,11 +101,12 @@ def _has_short_rows(ranked: list[list[Level]]) -> bool:
     return all(sum(level.size for level in row) <= MAX_ROW for row in ranked)
 
 
-def _room_beside(ranked: list[list[Level]], links: list[Link]) -> float:
-    """What arrows that pass a row on their way, and their texts, take beside it."""
-    rank = {level.name: r for r, row in enumerate(ranked) for level in row} | {"reward": 0}
-    passing = [link.text for link in links if rank[link.head[0]] - rank[link.tail[0]] > 1]
-    return LANES + CLEARANCE + max(map(measure, passing)) / 2 if passing else 0.0
+def _room_beside(ranked: list[list[Level]], links: list[Link]) -> list[float]:
+    """What arrows that pass a row on their way, and their texts, may take beside it."""
+    rank = {level.name: r for r, row in enumerate(ranked) for level in row} | {REWARD[0]: 0}
+    spans = [(rank[link.tail[0]], rank[link.head[0]], measure(link.text) / 2) for link in links]
+    rooms = [[text for tail, head, text in spans if tail < r < head] for r in range(len(ranked))]
+    return [LANES + CLEARANCE + max(texts) if texts else 0.0 for texts in rooms]
 
 
 def _vector_links(hierarchy: "Hierarchy") -> Iterator[Link]:
@@ -183,10 +184,10 @@ def _column_width(notes: list[Note]) -> float:
     return 2.5 * MARGIN + max(titles + [measure(line) for note in notes for line in note.lines])
 
 
-def _half_width(rows: list[dict[Key, Node]], room: float) -> float:
-    """Half of what the widest row takes, with room beside it."""
-    widest = max(abs(node.x) + node.reach for row in rows for node in row.values())
-    return max(widest + room, CONTEXT + OBSERVED)
+def _half_width(rows: list[dict[Key, Node]], rooms: list[float]) -> float:
+    """Half of what the widest row takes, with the room beside it."""
+    reaches = [max(abs(node.x) + node.reach for node in row.values()) for row in rows]
+    return max(CONTEXT + OBSERVED, *map(sum, zip(reaches, rooms, strict=True)))
 
 
 def _stack(

@@ -64,7 +64,7 @@ def glm(
     weights: Any,
     dim: int,
     *,
-    reward: Reward | None = None,
+    reward: Reward = Bernoulli(),
     effect_mean: Any = 0.0,
     effect_cov: Any = 1.0,
     action_cov: Any = 1.0,
@@ -72,7 +72,7 @@ def glm(
     """The mixed-effect generalised linear bandit, Eq. `eq:contextual_bernoulli_model`."""
     effect = _effects(weights, effect_mean, effect_cov)
     levels = [effect, _actions(weights, effect, action_cov)]
-    return Hierarchy(levels, Bernoulli() if reward is None else reward, dim)
+    return Hierarchy(levels, reward, dim)
 
 
 def finer(

@@ -14,6 +14,7 @@ SHEET = 0.06  # how far each sheet of a plate shows behind the one before it
 CLEARANCE = 0.07  # between an arrow and a shape that it passes
 LANES = 0.45  # beside a row, for arrows that find no gap in it
 FAN = {"vector": 0.12, "observed": 0.12, "plate": 0.5}  # between the ends of arrows, at most
+SPOTS = sorted(np.arange(0.1, 0.91, 0.04), key=lambda share: abs(share - 0.5))  # for texts
 STRENGTH = 0.4  # of arrows that stand for no known weight
 
 Point = tuple[float, float]
@@ -143,7 +144,10 @@ def _fan(nodes: list[Node], toward: list[Point]) -> list[float]:
         count, node = len(members), nodes[members[0]]
         step = min(FAN[node.kind], 1.2 * node.half_width / max(count - 1, 1))
         for position, n in enumerate(members):
-            shifts[n] = step * (position - (count - 1) / 2)
+            shift = step * (position - (count - 1) / 2)
+            # A flat arrow must not cut through the circle to end on its far side.
+            limit = 0.7 * node.half_width / float(np.hypot(slopes[n], 1.0))
+            shifts[n] = max(shift, -limit) if slopes[n] > 0 else min(shift, limit)
     return shifts
 
 
@@ -184,20 +188,26 @@ def _curve(here: Point, there: Point) -> list[Point]:
 
 def place_texts(arrows: list[Arrow], nodes: list[Node]) -> list[Arrow]:
     """Give each text the place along its arrow where it hides the least."""
-    taken = [(n.x, n.y, n.reach, n.half_height + n.rise) for n in nodes]
+    taken = [_box(node) for node in nodes]
     lines = [along(arrow.points, np.linspace(0.0, 1.0, 41)) for arrow in arrows]
-    placed = []
-    for number, arrow in enumerate(arrows):
-        if arrow.text:
-            half = measure(arrow.text) / 2 + 0.06, 0.13
-            others = np.concatenate([line for n, line in enumerate(lines) if n != number])
-            spots = along(arrow.points, [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8])
+    placed = list(arrows)
+    # Short arrows first: long ones have more places to choose from.
+    for n in sorted(range(len(arrows)), key=lambda n: len(arrows[n].points)):
+        if arrows[n].text:
+            half = measure(arrows[n].text) / 2 + 0.06, 0.13
+            others = np.concatenate(lines[:n] + lines[n + 1 :])
+            spots = along(arrows[n].points, SPOTS)
             hidden = [_hidden(spot, half, taken, others) for spot in spots]
-            x, y = map(float, spots[int(np.argmin(hidden))])
+            x, y = map(float, spots[np.argmin(hidden)])
             taken.append((x, y, *half))
-            arrow = arrow._replace(text_at=(x, y))
-        placed.append(arrow)
+            placed[n] = arrows[n]._replace(text_at=(x, y))
     return placed
+
+
+def _box(node: Node) -> Box:
+    """The shape with its sheets."""
+    rise = node.rise / 2
+    return node.x + rise, node.y + rise, node.half_width + rise, node.half_height + rise
 
 
 def along(points: list[Point], shares: Any) -> np.ndarray:

@@ -71,7 +71,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Model:
-    """A whole hierarchy. `reward` is "gaussian", "bernoulli" or "poisson"; `noise` is of the first."""
+    """A hierarchy. `reward` is "gaussian" (which has the `noise`), "bernoulli" or "poisson"."""
 
     groups: list[Group]
     dim: int
@@ -248,7 +248,7 @@ def models(draw: st.DrawFn, linear_gaussian: bool = False) -> Model:
 
 @st.composite
 def arrows(draw: st.DrawFn, depth: int) -> list[list[int]]:
-    """The parents of each level: any of those above it, in any order, and no level without children."""
+    """The parents of each level: any of those above it, in any order; no level is childless."""
     parents = [draw(st.sets(st.sampled_from(range(i)))) if i else set() for i in range(depth)]
     for level in range(depth - 1):
         if not any(level in above for above in parents):

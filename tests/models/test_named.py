@@ -131,7 +131,7 @@ def test_three_level(precision, rng):
 
 
 def test_sparse_weights(precision, rng):
-    """The size of the effect level is the one that `Sparse` names, or its largest index plus one."""
+    """There are as many effects as `Sparse` says, or else its largest index plus one."""
     indices, values = np.array([[0], [1], [0], [1]]), rng.normal(size=(K, 1))
     model = two_levels(rng, weights=Few(indices, values))
     check_density(model, hierarchy=linear(Sparse(indices, values), D, **shared(model)))

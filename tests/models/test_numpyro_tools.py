@@ -47,8 +47,8 @@ def exact_posterior(prior_variance, noise, rewards):
 def test_mcmc_finds_the_exact_posterior():
     """One arm: psi ~ N(0, 1), theta ~ N(psi, 1), so theta ~ N(0, 2), seen ten times.
 
-    The mean of S draws has a standard error of sd / sqrt(ESS); NUTS on this target gives an effective
-    sample size of at least S / 4, so 5 standard errors are 10 sd / sqrt(S).
+    The mean of S draws has a standard error of sd / sqrt(ESS); NUTS on this target gives an
+    effective sample size of at least S / 4, so 5 standard errors are 10 sd / sqrt(S).
     """
     rewards = np.random.default_rng(1).normal(1.0, 0.7, 10)
     mcmc = MCMC(
@@ -91,8 +91,6 @@ def test_mcmc_svi_and_predictive_take_every_learned_site(hierarchy, data):
 
     seen = Predictive(hierarchy.program, drawn)(jax.random.key(1), data.contexts, data.actions)
     assert seen["reward"].shape == (5, 20)
-    prior = Predictive(hierarchy.program, num_samples=3)(jax.random.key(1), *tuple(data)[:2])
-    assert prior["effect"].shape == (3, 2, 1)
 
 
 def test_relations_that_render_model_draws(hierarchy, data):

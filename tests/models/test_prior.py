@@ -44,7 +44,7 @@ def check_moments(draws: np.ndarray, mean: np.ndarray, cov: np.ndarray) -> None:
 
 
 def crossed(rng, df=None) -> Model:
-    """Studios above directors; genres beside them; films below all three, by weights of each form."""
+    """Studios above directors, genres beside them, films below all by weights of each form."""
     return Model(
         [
             Group(

@@ -1,8 +1,10 @@
 """The picture of a hierarchy: what it shows, that nothing collides, and what it leaves alone."""
 
+import functools
 import itertools
 import re
 import tracemalloc
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import jax
@@ -26,8 +28,9 @@ from mixts.models import (
     nonlinear,
     three_level,
 )
-from mixts.models.layout import lay_out, rows_by_rank
+from mixts.models.layout import Layout, lay_out, rows_by_rank
 from mixts.models.render import render
+from mixts.models.routes import SHEET, along
 
 SOME = np.array([[0.5, 0.0, -2.0], [0.0, 0.0, 1.0], [1.0, -0.1, 0.0], [0.0, 0.0, 0.0]])
 TITLES = ["The Dark Knight", "Little Women", "Parasite", "Cléo from 5 to 7", "Interstellar"]
@@ -64,6 +67,30 @@ def learned():
     return Hierarchy([effect, action], Gaussian(dist.HalfNormal(1.0)), 2)
 
 
+def around():
+    """Arrows that can only go around the widest row."""
+    middle = Level("studio", 12, parents={"country": np.ones((12, 2))})
+    parents = {"country": np.ones((3, 2)), "studio": weights(3, 12)}
+    return Hierarchy(
+        [Level("country", 2), middle, Level("movie", 3, parents=parents)], Poisson(), 1
+    )
+
+
+def flat():
+    """Arrows that all come from one side, almost level."""
+    first, last = np.eye(12)[:, :1], np.eye(12)[:, -1:]
+    parents = {"left": last * np.ones(7), "right": first * np.ones(7)}
+    levels = [Level("left", 7), Level("right", 7), Level("movie", 12, parents=parents)]
+    return Hierarchy(levels, Poisson(), 1)
+
+
+def every_stroke():
+    """Few vectors, so that the legend has little room, and arrows of every kind."""
+    pairs = {"known": [[1.0], [-1.0]], "unknown": dist.Normal(0.0, 1.0).expand([2, 1]).to_event(2)}
+    levels = [Level("known", 1), Level("unknown", 1), Level("arm", 2, parents=pairs)]
+    return Hierarchy(levels, Poisson(), 1)
+
+
 def many_plates():
     """Plates side by side, one above another, and one that feeds the last past another."""
     country, director = Level("country", 30), Level("director", 300)
@@ -78,17 +105,33 @@ def many_plates():
     )
 
 
+def plates_in_line():
+    """Three texts for two arrows in one line and one that passes."""
+    one_country = Sparse(np.arange(200)[:, None] % 30, np.ones((200, 1)))
+    studio = Level("studio", 200, parents={"country": one_country})
+    parents = {
+        "studio": Sparse(np.arange(1000)[:, None] % 200, np.ones((1000, 1))),
+        "country": weights(1000, 30),
+    }
+    levels = [Level("country", 30), studio, Level("movie", 1000, parents=parents)]
+    return Hierarchy(levels, Bernoulli(), 3)
+
+
 HIERARCHIES = {
     "linear": lambda: linear(SOME, 2),
     "crossed": crossed,
     "skipping": skipping,
+    "around": around,
+    "flat": flat,
     "learned": learned,
+    "every_stroke": every_stroke,
     "three_level": lambda: three_level(weights(4, 2), weights(8, 4), 2),
     "single": lambda: Hierarchy([Level("arm", 1)], Gaussian(2.0), 1),
     "crowded": lambda: linear(weights(12, 12, 1.0), 2),
     "widest": lambda: linear(weights(14, 2), 2),
     "large": lambda: linear(weights(100, 3), 2),
     "many_plates": many_plates,
+    "plates_in_line": plates_in_line,
 }
 every_hierarchy = pytest.mark.parametrize("name", HIERARCHIES)
 
@@ -124,11 +167,29 @@ def dashes(svg, gid):
     return found and tuple(map(float, found.groups()))
 
 
-def drawn(hierarchy):
-    """The picture after everything in it has found its place, and what measures it."""
+class Drawn(NamedTuple):
+    """A picture after everything in it has found its place: texts and shapes as boxes in pixels."""
+
+    layout: Layout
+    figure: mpl.figure.Figure
+    texts: list
+    shapes: list
+
+
+@functools.cache
+def drawn(name):
+    hierarchy = HIERARCHIES[name]()
     figure = render(hierarchy)
     figure.canvas.draw()
-    return figure, figure.canvas.get_renderer()
+    shapes = [
+        x for gid in ("node:", "plate:", "reward", "context") for x in artists(figure, gid).items()
+    ]
+    return Drawn(
+        lay_out(hierarchy),
+        figure,
+        [(text.get_text(), text.get_window_extent()) for text in texts(figure)],
+        [(gid, shape.get_window_extent()) for gid, shape in shapes],
+    )
 
 
 class TestArrows:
@@ -340,38 +401,61 @@ class TestLayout:
         assert [node.x for node in roots] == sorted(node.x for node in roots)
 
     @every_hierarchy
+    def test_rows_stand_centred_above_the_reward(self, name):
+        rows = {}
+        for node in drawn(name).layout.nodes:
+            if node.gid != "context":
+                rows.setdefault(node.y, []).extend(
+                    [node.x - node.half_width, node.x + node.half_width]
+                )
+        middles = [(min(sides) + max(sides)) / 2 for sides in rows.values()]
+        np.testing.assert_allclose(middles, middles[-1])
+
+    @every_hierarchy
     def test_no_two_nodes_overlap(self, name):
-        nodes = lay_out(HIERARCHIES[name]()).nodes
+        nodes = drawn(name).layout.nodes
         for one, other in itertools.combinations(nodes, 2):
             apart = abs(one.x - other.x) > one.half_width + other.half_width + one.rise + 0.02
             assert apart or abs(one.y - other.y) > one.half_height + other.half_height + 0.3
 
     @every_hierarchy
     def test_no_arrow_touches_a_node_that_it_does_not_tie(self, name):
-        layout = lay_out(HIERARCHIES[name]())
+        layout = drawn(name).layout
         for arrow in layout.arrows:
             points = np.concatenate(
                 [np.linspace(here, there, 50) for here, there in itertools.pairwise(arrow.points)]
             )
             for node in layout.nodes:
-                away = np.abs(points - (node.x, node.y))
-                if node.kind == "plate":
-                    inside = (away < (node.half_width, node.half_height - 1e-6)).all(axis=1)
-                else:
-                    inside = np.hypot(*away.T) < node.half_width - 1e-6
-                assert not inside.any(), (arrow.gid, node.gid)
+                half = np.array([node.half_width, node.half_height - 1e-6])
+                for sheet in range(node.sheets + 1):
+                    away = np.abs(points - (node.x, node.y) - sheet * SHEET) / half
+                    if node.kind == "plate":
+                        inside = (away < 1).all(axis=1)
+                    else:
+                        inside = np.hypot(*away.T) < 1 - 1e-6
+                    assert not inside.any(), (arrow.gid, node.gid)
+
+    @every_hierarchy
+    def test_no_arrow_runs_through_a_text_or_off_the_page(self, name):
+        """Except the texts of arrows in a picture with plates, which hide what is behind them."""
+        layout, figure, boxes, _ = drawn(name)
+        own = {arrow.text for arrow in layout.arrows}
+        for arrow in layout.arrows:
+            points = figure.axes[0].transData.transform(along(arrow.points, np.linspace(0, 1, 200)))
+            assert figure.bbox.count_contains(points) == len(points), arrow.gid
+            for text, box in boxes:
+                assert text in own or not box.count_contains(points), (arrow.gid, text)
 
     @every_hierarchy
     def test_arrows_with_one_end_in_common_part(self, name):
-        arrows = lay_out(HIERARCHIES[name]()).arrows
+        arrows = drawn(name).layout.arrows
         for one, other in itertools.combinations(arrows, 2):
             assert (one.points[0], one.points[-1]) != (other.points[0], other.points[-1])
             assert one.points[-1] != other.points[-1]
 
     @every_hierarchy
     def test_no_two_texts_overlap_and_none_is_cut_off(self, name):
-        figure, renderer = drawn(HIERARCHIES[name]())
-        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts(figure)]
+        _, figure, boxes, _ = drawn(name)
         for text, box in boxes:
             assert figure.bbox.x0 < box.x0 < box.x1 < figure.bbox.x1, text
             assert figure.bbox.y0 < box.y0 < box.y1 < figure.bbox.y1, text
@@ -380,13 +464,11 @@ class TestLayout:
 
     @every_hierarchy
     def test_text_inside_a_shape_fits_and_other_text_stands_clear_of_shapes(self, name):
-        figure, renderer = drawn(HIERARCHIES[name]())
-        shapes = [*artists(figure, "node:").values(), *artists(figure, "plate:").values()]
-        for shape, text in itertools.product(shapes, texts(figure)):
-            outer, inner = shape.get_window_extent(renderer), text.get_window_extent(renderer)
+        _, _, boxes, shapes = drawn(name)
+        for (gid, outer), (text, inner) in itertools.product(shapes, boxes):
             inside = outer.x0 < inner.x0 < inner.x1 < outer.x1
             inside &= outer.y0 < inner.y0 < inner.y1 < outer.y1
-            assert inside or not outer.overlaps(inner), (shape.get_gid(), text.get_text())
+            assert inside or not outer.overlaps(inner), (gid, text)
 
 
 class TestFiles:

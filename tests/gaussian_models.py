@@ -1,0 +1,126 @@
+"""Well-scaled linear-Gaussian hierarchies and data for tests of backends, corner cases included.
+
+All numbers are NumPy's, in float64: mixts is told them by `Model.hierarchy`, the reference reads them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hierarchies import COVARIANCES, NAMES, Few, Group, Model, Rows, arrows, covariance
+
+__all__ = ["CONTEXTS", "Case", "cases", "crossed_effects", "mixing", "rows", "three_levels"]
+
+WEIGHTS = ["scalars", "matrices", "sparse", "padded"]
+CONTEXTS = ["different", "repeated", "one direction", "some zero"]
+
+
+class Case(NamedTuple):
+    """A model and what was seen of it."""
+
+    model: Model
+    rows: Rows
+
+
+def mixing(form: str, size: int, parent_size: int, dim: int, rng) -> np.ndarray | Few:
+    """Weights under which a level's vectors are about as large as its parents'."""
+    scalars = (size, parent_size)
+    if form == "scalars":
+        return rng.normal(size=scalars) * (rng.random(scalars) < 0.8) / np.sqrt(parent_size)
+    if form == "matrices":
+        return rng.normal(size=(*scalars, dim, dim)) / np.sqrt(parent_size * dim)
+    m = int(rng.integers(1, parent_size + 1))
+    indices = np.array([rng.permutation(parent_size)[:m] for _ in range(size)])
+    values = rng.normal(size=(size, m)) / np.sqrt(m)
+    if form == "padded":
+        # A column of padding that names a parent of the row again, or for the first time.
+        indices = np.column_stack([indices, rng.integers(0, parent_size, size)])
+        values = np.column_stack([values, np.zeros(size)])
+    return Few(indices, values)
+
+
+def rows(model: Model, n: int, rng, contexts: str = "different", taken: int | None = None) -> Rows:
+    """`n` observations of the first `taken` actions; repeated or flat contexts make G singular."""
+    dim, size = model.dim, model.groups[-1].size
+    x = rng.normal(size=(n, dim))
+    if contexts == "repeated":
+        x = x[rng.integers(0, 2, n)] if n > 1 else x
+    elif contexts == "one direction":
+        x = rng.normal(size=(n, 1)) * rng.normal(size=dim)
+    elif contexts == "some zero":
+        x = x * (rng.random((n, 1)) < 0.7)
+    return Rows(x, rng.integers(0, taken or size, n), rng.normal(scale=2.0, size=n))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """One to four levels, any arrows and forms; variances and noise between about 0.3 and 3."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="numbers"))
+    depth, dim = draw(st.integers(1, 4), label="levels"), draw(st.integers(1, 5), label="dim")
+    sizes = [draw(st.sampled_from([1, 2, 4]), label="size") for _ in range(depth)]
+    parents = draw(arrows(depth), label="arrows")
+    groups = []
+    for child, size in enumerate(sizes):
+        forms = [form for form in COVARIANCES if form != "joint" or not parents[child]]
+        mean = draw(st.sampled_from([(), (dim,), (size, dim)]), label="mean")
+        group = Group(
+            NAMES[child],
+            size,
+            parents={
+                NAMES[parent]: mixing(draw(st.sampled_from(WEIGHTS)), size, sizes[parent], dim, rng)
+                for parent in parents[child]
+            },
+            mean=rng.normal(size=mean),
+            cov=covariance(draw(st.sampled_from(forms), label="cov"), size, dim, rng),
+        )
+        groups.append(group)
+    model = Model(groups, dim, noise=rng.uniform(0.3, 2.0))
+    n = draw(st.sampled_from([0, 1, 5, 40, 200]), label="observations")
+    form = draw(st.sampled_from(CONTEXTS), label="contexts")
+    taken = draw(st.integers(1, sizes[-1]), label="actions taken")
+    return Case(model, rows(model, n, rng, form, taken))
+
+
+def three_levels(seed: int = 0, dim: int = 2) -> Model:
+    """Correlated roots, matrices, a padded sparse row, an arrow past a level, and intercepts."""
+    rng = np.random.default_rng(seed)
+    zone = Group("zone", 2, mean=rng.normal(size=(2, dim)), cov=covariance("joint", 2, dim, rng))
+    brand = Group(
+        "brand",
+        3,
+        parents={"zone": mixing("matrices", 3, 2, dim, rng)},
+        cov=covariance("matrices", 3, dim, rng),
+    )
+    few = Few(np.array([[0, 1], [1, 1], [0, 0], [1, 0]]), rng.normal(size=(4, 2)))
+    few.values[1:3, 1] = 0.0
+    item = Group(
+        "item",
+        4,
+        parents={"zone": few, "brand": mixing("scalars", 4, 3, dim, rng)},
+        mean=rng.normal(size=(4, dim)),
+        cov=covariance("matrix", 4, dim, rng),
+    )
+    return Model([zone, brand, item], dim, noise=0.7)
+
+
+def crossed_effects(seed: int = 0, dim: int = 2, joint: bool = True) -> Model:
+    """Two levels of effects, correlated or not, under actions that mix both."""
+    rng = np.random.default_rng(seed)
+    zone = Group(
+        "zone",
+        2,
+        mean=rng.normal(size=(2, dim)),
+        cov=covariance("joint" if joint else "matrices", 2, dim, rng),
+    )
+    brand = Group("brand", 3, mean=rng.normal(size=dim), cov=covariance("diagonal", 3, dim, rng))
+    few = Few(np.array([[0, 2], [1, 1], [2, 0], [1, 2], [0, 1]]), rng.normal(size=(5, 2)))
+    few.values[1, 1] = 0.0
+    item = Group(
+        "item",
+        5,
+        parents={"zone": mixing("matrices", 5, 2, dim, rng), "brand": few},
+        mean=rng.normal(size=dim),
+        cov=covariance("matrices", 5, dim, rng),
+    )
+    return Model([zone, brand, item], dim, noise=0.7)

@@ -1,0 +1,66 @@
+"""`ClosedForm` is the posterior: means, covariances and evidence are those of dense conditioning."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dense_posterior import dense_posterior, largest_error
+from gaussian_models import CONTEXTS, cases, rows, three_levels
+from hierarchies import Few, Group, Model, covariance
+from mixts.inference import ClosedForm
+from tolerance import tolerance
+
+
+@jax.jit
+def exact(hierarchy, seen):
+    """All of it in one compilation; the numbers of the hierarchy are traced."""
+    backend = ClosedForm(hierarchy)
+    posterior = backend.posterior(backend.condition(backend.init(), *seen))
+    return posterior.mean, posterior.cov, posterior.log_evidence
+
+
+def check(model: Model, seen) -> None:
+    error = largest_error(*exact(model.hierarchy(), seen), dense_posterior(model, seen))
+    assert error < tolerance()["rtol"]
+
+
+@settings(max_examples=25)
+@given(case=cases())
+def test_any_hierarchy(case, precision):
+    check(*case)
+
+
+@pytest.mark.parametrize("contexts", CONTEXTS)
+def test_any_contexts(contexts, precision):
+    """Where contexts repeat, share a direction or are zero, G is singular; action 3 is not taken."""
+    model, rng = three_levels(), np.random.default_rng(1)
+    check(model, rows(model, 40, rng, contexts, taken=3))
+
+
+@pytest.mark.parametrize(("size", "dim"), [(4, 2), (3, 1), (1, 3)])
+def test_a_single_level_of_correlated_actions(size, dim, precision):
+    rng = np.random.default_rng(2)
+    mean, cov = rng.normal(size=(size, dim)), covariance("joint", size, dim, rng)
+    model = Model([Group("item", size, mean=mean, cov=cov)], dim, noise=0.5)
+    check(model, rows(model, 30, rng))
+
+
+def test_an_action_without_parents_of_its_own(precision):
+    """All weights of its sparse row are padding: it is known from its own rewards alone."""
+    rng = np.random.default_rng(3)
+    few = Few(np.array([[0, 1], [2, 2], [1, 2]]), np.array([[0.5, -1.0], [0.0, 0.0], [2.0, 1.0]]))
+    groups = [Group("zone", 3, cov=0.8), Group("item", 3, parents={"zone": few}, cov=1.2)]
+    model = Model(groups, 2)
+    check(model, rows(model, 20, rng))
+
+
+def test_declared_eagerly(precision):
+    """Every step on its own, with concrete numbers: the checks of a declaration run too."""
+    model, rng = three_levels(4), np.random.default_rng(4)
+    seen = rows(model, 25, rng)
+    backend = ClosedForm(model.hierarchy())
+    posterior = backend.posterior(backend.condition(backend.init(jax.random.key(0)), *seen))
+    found = posterior.mean, posterior.cov, posterior.log_evidence
+    assert largest_error(*found, dense_posterior(model, seen)) < tolerance()["rtol"]
+    assert all(value.dtype == precision for value in jax.tree.leaves(found))
