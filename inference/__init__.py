@@ -4,6 +4,7 @@ from .backend import Backend, Posterior
 from .closed_form import ClosedForm
 from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
+from .laplace import Laplace
 
 __all__ = [
     "Backend",
@@ -11,6 +12,7 @@ __all__ = [
     "EmpiricalBayes",
     "EmpiricalBayesStatus",
     "Factored",
+    "Laplace",
     "Posterior",
     "empirical_bayes",
     "log_evidence",

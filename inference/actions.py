@@ -25,6 +25,7 @@ __all__ = [
     "Batch",
     "Innovation",
     "Messages",
+    "actions_given",
     "condition_actions",
     "draw_actions",
     "draw_scores",
@@ -33,6 +34,10 @@ __all__ = [
     "no_data",
     "observe",
 ]
+
+
+# The levels above the actions, by name: the pieces of `z`.
+Above = dict[str, Float[Array, "_ d"]]
 
 
 class ActionState(NamedTuple):
@@ -131,7 +136,7 @@ def observe(
 def condition_actions(
     model: ActionModel,
     state: ActionState,
-    z: Float[Array, " N"],
+    z: Above,
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
@@ -154,23 +159,44 @@ def condition_actions(
     B = B.at[actions].add((scaled * residual[:, None])[..., None], mode="drop")
 
     old = jnp.moveaxis(state.root, -1, 0)
+    root, chol, step, messages = _take_in(model, old, G, B)
+    # `c` is the mean at z = 0, whereas the residuals were taken at `z`.
+    shift = (expected - state.center.T)[..., None]
+    step_at_zero = step + root @ (transpose(root) @ (G @ shift))
+    moved = ActionState(state.center + step_at_zero[..., 0].T, jnp.moveaxis(root, 0, -1))
+    return moved, messages, Batch(expected, G, B, old, chol)
+
+
+def actions_given(
+    model: ActionModel, precision: Float[Array, "K d d"], information: Float[Array, "K d"]
+) -> tuple[ActionState, Messages]:
+    """Actions with the likelihoods `exp(-theta' G theta / 2 + B' theta)`, and messages from `z = 0`."""
+    prior = jnp.broadcast_to(jnp.moveaxis(model.root, -1, 0), precision.shape)
+    mean = jnp.broadcast_to(model.mean.T, information.shape)[..., None]
+    surprise = information[..., None] - precision @ mean
+    root, _, step, messages = _take_in(model, prior, precision, surprise)
+    return ActionState((mean + step)[..., 0].T, jnp.moveaxis(root, 0, -1)), messages
+
+
+def _take_in(
+    model: ActionModel,
+    old: Float[Array, "K d d"],
+    G: Float[Array, "K d d"],
+    B: Float[Array, "K d 1"],
+) -> tuple[Array, Array, Array, Messages]:
+    """New roots, the factor between old and new, steps of the means, and messages upwards."""
     root, chol = shrink(old, G)
     lost = cho_solve((chol, True), transpose(old) @ G @ old)
     weighed = model.weigh_rows(old)
     precision = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
     step = root @ (transpose(root) @ B)
-    # `c` is the mean at z = 0, whereas the residuals were taken at `z`.
-    shift = (expected - state.center.T)[..., None]
-    step_at_zero = step + root @ (transpose(root) @ (G @ shift))
-    moved = ActionState(state.center + step_at_zero[..., 0].T, jnp.moveaxis(root, 0, -1))
-    messages = Messages(precision, model.weigh_rows(step)[..., 0])
-    return moved, messages, Batch(expected, G, B, old, chol)
+    return root, chol, step, Messages(precision, model.weigh_rows(step)[..., 0])
 
 
 def log_evidence(
     model: ActionModel,
     batch: Batch,
-    shift: Float[Array, " N"],
+    shift: Above,
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
@@ -201,7 +227,7 @@ def draw_scores(
     key: Array,
     model: ActionModel,
     state: ActionState,
-    z: Float[Array, " N"],
+    z: Above,
     context: Float[Array, "d #K"],
 ) -> Float[Array, " K"]:
     """`x' theta_i` of one draw of every action given `z`: a scalar normal each."""
@@ -213,7 +239,7 @@ def draw_scores(
 
 
 def draw_actions(
-    key: Array, model: ActionModel, state: ActionState, z: Float[Array, " N"]
+    key: Array, model: ActionModel, state: ActionState, z: Above
 ) -> Float[Array, "K d"]:
     """One draw of every action given `z`."""
     noise = jax.random.normal(key, state.center.shape, state.center.dtype)
@@ -221,7 +247,7 @@ def draw_actions(
 
 
 def mean_actions(
-    model: ActionModel, state: ActionState, z: Float[Array, " N"]
+    model: ActionModel, state: ActionState, z: Above
 ) -> Float[Array, "K d"]:
     """`E[theta_i | z]` for every action."""
     if not model.arrows.weights:

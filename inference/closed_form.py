@@ -4,16 +4,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Float
 
 from ..models import Hierarchy
 from ..models.pytrees import register_declaration
-from . import joint_effects
-from .actions import Innovation, Messages
-from .gaussian_backend import GaussianBackend, GaussianState
-from .joint_effects import JointEffects
-from .linear_model import ActionModel, GaussianVector, action_model, joint_prior, untie_actions
+from .joint_backend import JointBackend
+from .linear_model import ActionModel, GaussianVector
 
 __all__ = ["ClosedForm", "check_joint_fits", "check_linear_gaussian"]
 
@@ -22,13 +17,13 @@ _MOST_JOINT_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClosedForm(GaussianBackend):
+class ClosedForm(JointBackend):
     """The exact posterior (Aouali et al. 2023, Props. `thm:pt_gaussian` and `thm:pti_gaussian`).
 
     For every hierarchy with `hierarchy.why_not_exact` None: any depth, crossed parents, matrix and
-    sparse weights, correlated effects. With K actions, N numbers in the levels above and d dimensions,
-    a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores` O(K d^2 + N^2),
-    `condition` O(K d^3 + K d N^2 + N^3).
+    sparse weights, correlated effects. With K actions, N numbers in the levels above and d
+    dimensions, a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores`
+    O(K d^2 + N^2), `condition` O(K d^3 + K d N^2 + N^3).
     """
 
     is_exact: ClassVar[bool] = True
@@ -39,33 +34,10 @@ class ClosedForm(GaussianBackend):
     def __post_init__(self):
         check_linear_gaussian(self.hierarchy, "ClosedForm")
         check_joint_fits(self.hierarchy, "ClosedForm")
-        untied = untie_actions(self.hierarchy)
-        object.__setattr__(self, "model", action_model(untied))
-        object.__setattr__(self, "prior", joint_prior(untied))
+        self._prepare(self.hierarchy)
 
     def __repr__(self) -> str:
         return f"ClosedForm({self.hierarchy!r})"
-
-    def _prior(self) -> JointEffects:
-        return joint_effects.before_data(self.prior)
-
-    def _absorb(self, effects: JointEffects, innovation: Innovation) -> tuple[JointEffects, Array]:
-        return joint_effects.absorb(self.model, effects, innovation)
-
-    def _reference(self, effects: JointEffects) -> Float[Array, " N"]:
-        return effects.mean
-
-    def _condition(self, effects: JointEffects, messages: Messages) -> tuple[JointEffects, Array]:
-        return joint_effects.condition_effects(self.model, effects, messages)
-
-    def _draw(self, key: Array, effects: JointEffects) -> Float[Array, " N"]:
-        return joint_effects.draw(key, effects)
-
-    def _moments(self, state: GaussianState) -> tuple[Array, dict[str, Array], Array]:
-        effects = state.effects
-        above = joint_effects.level_covariances(self.model, effects)
-        own = joint_effects.action_covariances(self.model, state.actions.root, effects)
-        return effects.mean, above, own
 
 
 register_declaration(ClosedForm, arrays=("hierarchy", "model", "prior"), static=())

@@ -8,15 +8,17 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ..models import Hierarchy, Sparse
+from ..models import Hierarchy
+from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from . import factored_effects, joint_effects
 from .actions import Innovation, Messages
-from .closed_form import check_joint_fits, check_linear_gaussian
-from .factored_effects import FactoredLevel
+from .closed_form import check_joint_fits
+from .factored_effects import FactoredLevel, FactoredSums
 from .gaussian_backend import GaussianBackend, GaussianState
-from .joint_effects import JointEffects
-from .linear_model import ActionModel, action_model, joint_prior
+from .joint_effects import JointEffects, JointSums
+from .laplace import check_gaussian_levels
+from .linear_model import ActionModel, GaussianVector, action_model, joint_prior
 from .roots import transpose
 
 __all__ = ["Factored"]
@@ -27,6 +29,13 @@ class FactoredEffects(NamedTuple):
 
     levels: dict[str, FactoredLevel]
     joint: JointEffects | None
+
+
+class FactoredBackendSums(NamedTuple):
+    """What every effect has been told, on its own and jointly."""
+
+    levels: dict[str, FactoredSums]
+    joint: JointSums | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,16 +52,21 @@ class Factored(GaussianBackend):
       parents: what the others explain is credited to each.
     - `means="joint"`, the proof: the means of the exact joint posterior, at `ClosedForm`'s cost.
 
-    Only for two levels: effects without parents, and actions.
+    Only for two levels: effects without parents, and actions. Rewards that are not Gaussian enter as
+    in `Laplace`, each action's likelihood expanded at its mode under the action's marginal prior
+    `N(mu_i + Gamma_i mu_Psi, Sigma_{0,i} + Gamma_i Sigma_Psi Gamma_i')`; they are all kept, with room for
+    `capacity` of them at first.
     """
 
     hierarchy: Hierarchy
     means: str = "decoupled"
+    capacity: int = 1024
     model: ActionModel = field(init=False)
     prior: FactoredEffects = field(init=False)
 
     def __post_init__(self):
-        check_linear_gaussian(self.hierarchy, "Factored")
+        check_gaussian_levels(self.hierarchy, "Factored")
+        object.__setattr__(self, "capacity", as_count(self.capacity, "Factored capacity"))
         if self.means not in ("decoupled", "joint"):
             raise ValueError(f"Factored means is {self.means!r}; expected 'decoupled' or 'joint'")
         _check_two_levels(self.hierarchy)
@@ -80,11 +94,11 @@ class Factored(GaussianBackend):
             joint, _ = joint_effects.absorb(self.model, joint, innovation)
         return self._with_joint_means(levels, joint), jnp.zeros_like(innovation.variance)
 
-    def _reference(self, effects: FactoredEffects) -> Float[Array, " N"]:
+    def _reference(self, effects: FactoredEffects) -> dict[str, Array]:
         if effects.joint is not None:
-            return effects.joint.mean
+            return self.model.arrows.split(effects.joint.mean)
         # Each effect is fitted without the others, so from where none of them is.
-        return jnp.zeros(self.model.arrows.num_above, self.model.root.dtype)
+        return jax.tree.map(jnp.zeros_like, self._means(effects))
 
     def _condition(
         self, effects: FactoredEffects, messages: Messages
@@ -98,6 +112,55 @@ class Factored(GaussianBackend):
             joint, _ = joint_effects.condition_effects(self.model, joint, messages)
         return self._with_joint_means(levels, joint), jnp.zeros((), self.model.root.dtype)
 
+    def _given_messages(self, messages: Messages) -> tuple[FactoredEffects, FactoredBackendSums]:
+        sums = {
+            name: factored_effects.add_up(self.model, name, level, messages)
+            for name, level in self.prior.levels.items()
+        }
+        levels = {
+            name: factored_effects.given_sums(level, sums[name])
+            for name, level in self.prior.levels.items()
+        }
+        if self.prior.joint is None:
+            return FactoredEffects(levels, None), FactoredBackendSums(sums, None)
+        together = joint_effects.add_up(self.model, messages)
+        joint = joint_effects.given_sums(self._joint_prior(), together)
+        return self._with_joint_means(levels, joint), FactoredBackendSums(sums, together)
+
+    def _exchange(
+        self,
+        effects: FactoredEffects,
+        sums: FactoredBackendSums,
+        action: Array,
+        precision: Array,
+        vector: Array,
+    ) -> tuple[FactoredEffects, FactoredBackendSums]:
+        levels, apart = factored_effects.exchange(
+            self.model, self.prior.levels, effects.levels, sums.levels, action, precision, vector
+        )
+        if sums.joint is None:
+            return FactoredEffects(levels, None), FactoredBackendSums(apart, None)
+        together = joint_effects.exchange(self.model, sums.joint, action, precision, vector)
+        joint = joint_effects.given_sums(self._joint_prior(), together)
+        return self._with_joint_means(levels, joint), FactoredBackendSums(apart, together)
+
+    def _action_prior(
+        self, effects: FactoredEffects, action: Array, precision: Array, vector: Array
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        # Factors are not a posterior that one action's message could be taken out of.
+        alone, levels = self.model.select(action), self.prior.levels
+        spread = factored_effects.location_covariance(self.model, levels, action)
+        xi = self.model.arrows.row(action, self._means(self.prior))
+        return alone.mean[:, 0] + xi, spread + alone.root[:, :, 0] @ alone.root[:, :, 0].T
+
+    def _means(self, effects: FactoredEffects) -> dict[str, Array]:
+        return {name: level.mean for name, level in effects.levels.items()}
+
+    def _joint_prior(self) -> GaussianVector:
+        joint = self.prior.joint
+        assert joint is not None
+        return GaussianVector(joint.mean, joint.root)
+
     def _with_joint_means(
         self, levels: dict[str, FactoredLevel], joint: JointEffects | None
     ) -> FactoredEffects:
@@ -106,21 +169,16 @@ class Factored(GaussianBackend):
             levels = {name: FactoredLevel(means[name], lv.root) for name, lv in levels.items()}
         return FactoredEffects(levels, joint)
 
-    def _draw(self, key: Array, effects: FactoredEffects) -> Float[Array, " N"]:
-        return self._join(factored_effects.draw(key, effects.levels))
+    def _draw(self, key: Array, effects: FactoredEffects) -> dict[str, Array]:
+        return factored_effects.draw(key, effects.levels)
 
-    def _join(self, vectors: dict[str, Array]) -> Float[Array, " N"]:
-        parts = [vectors[name].ravel() for name, _ in self.model.arrows.layout]
-        return jnp.concatenate(parts) if parts else jnp.zeros(0)
-
-    def _moments(self, state: GaussianState) -> tuple[Array, dict[str, Array], Array]:
+    def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
         levels = state.effects.levels
         above = {name: level.root @ transpose(level.root) for name, level in levels.items()}
-        z = self._join({name: level.mean for name, level in levels.items()})
-        return z, above, _action_covariances(self.model, state.actions.root, above)
+        return above, _action_covariances(self.model, state.actions.root, levels)
 
 
-register_declaration(Factored, arrays=("hierarchy", "model", "prior"), static=("means",))
+register_declaration(Factored, arrays=("hierarchy", "model", "prior"), static=("means", "capacity"))
 
 
 def _check_two_levels(hierarchy: Hierarchy) -> None:
@@ -133,23 +191,14 @@ def _check_two_levels(hierarchy: Hierarchy) -> None:
 
 
 def _action_covariances(
-    model: ActionModel, root: Float[Array, "d d K"], above: dict[str, Array]
+    model: ActionModel, root: Float[Array, "d d K"], levels: dict[str, FactoredLevel]
 ) -> Float[Array, "K d d"]:
     """`S_i + S_i Lambda_0 (sum_l C_il Sigma_l C_il') Lambda_0 S_i` (`lemma:gaussian_covariance`)."""
 
     def one(action: Array) -> Float[Array, "d d"]:
         Q = root[:, :, action]
         S = Q @ Q.T
-        spread = jnp.zeros_like(S)
-        for parent, weights in model.arrows.weights.items():
-            if isinstance(weights, Sparse):
-                blocks = above[parent][weights.indices[action]]
-                spread += jnp.einsum("m,mde->de", weights.values[action] ** 2, blocks)
-            elif weights.ndim == 4:
-                own = weights[action]
-                spread += jnp.einsum("lde,lef,lgf->dg", own, above[parent], own)
-            else:
-                spread += jnp.einsum("l,lde->de", weights[action] ** 2, above[parent])
+        spread = factored_effects.location_covariance(model, levels, action)
         gain = jax.vmap(lambda v: model.weigh_one(action, v), 1, 1)(S).T
         return S + gain @ spread @ gain.T
 

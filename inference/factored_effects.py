@@ -1,8 +1,8 @@
 """Effect posteriors that factorise over effects, `Q_t = prod_l Q_{t,l}`.
 
-Aouali et al. 2023, `app:posterior_approximation`. Each effect `psi_l` keeps a mean and a square root of
-its own covariance; an observation moves only the parents of the action taken, so that an update costs
-the same however many effects there are.
+Aouali et al. 2023, `app:posterior_approximation`. Each effect `psi_l` keeps a mean and a square root
+of its own covariance; an observation moves only the parents of the action taken, so that an update
+costs the same however many effects there are.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..models import Hierarchy, Sparse
 from ..models.covariance import is_joint, scale_tril
@@ -19,7 +19,18 @@ from .actions import Innovation, Messages
 from .linear_model import ActionModel
 from .roots import shrink, shrink_by_one, transpose
 
-__all__ = ["FactoredLevel", "absorb", "condition_level", "draw", "factored_prior"]
+__all__ = [
+    "FactoredLevel",
+    "FactoredSums",
+    "absorb",
+    "add_up",
+    "condition_level",
+    "draw",
+    "exchange",
+    "factored_prior",
+    "given_sums",
+    "location_covariance",
+]
 
 
 class FactoredLevel(NamedTuple):
@@ -27,6 +38,18 @@ class FactoredLevel(NamedTuple):
 
     mean: Float[Array, "L d"]
     root: Float[Array, "L d d"]
+
+
+class FactoredSums(NamedTuple):
+    """All that actions have said of each effect of a level, added up.
+
+    Attributes:
+        precision: (L, d, d) `sum_i b_il^2 M_i`.
+        information: (L, d) `sum_i b_il k_i`.
+    """
+
+    precision: Float[Array, "L d d"]
+    information: Float[Array, "L d"]
 
 
 def factored_prior(hierarchy: Hierarchy, *, blocks_of_precision: bool) -> dict[str, FactoredLevel]:
@@ -67,64 +90,122 @@ def draw(key: Array, levels: dict[str, FactoredLevel]) -> dict[str, Float[Array,
 def absorb(
     model: ActionModel, levels: dict[str, FactoredLevel], innovation: Innovation
 ) -> dict[str, FactoredLevel]:
-    """Take in one innovation: each parent of the action as if it were the only one, at O(d^2) each."""
+    """Take in one innovation: each parent as if it were the action's only one, at O(d^2) each."""
     new = dict(levels)
     for parent, weights in model.arrows.weights.items():
-        level, action = levels[parent], jnp.minimum(innovation.action, model.num_actions - 1)
-        if isinstance(weights, Sparse):
-            where = weights.indices[action]
-            g = weights.values[action][:, None] * innovation.direction
-        else:
-            where = jnp.arange(level.mean.shape[0])
-            own = weights[action]
-            g = (
-                jnp.einsum("lde,d->le", own, innovation.direction)
-                if own.ndim == 3
-                else own[:, None] * innovation.direction
-            )
-        old_mean, old_root = level.mean[where], level.root[where]
+        level = levels[parent]
+        where, b = _own_arrows(weights, innovation.action)
+        g = _pull(b, innovation.direction)
+        old = FactoredLevel(level.mean[where], level.root[where])
         step, covariance, total = jax.vmap(shrink_by_one, in_axes=(0, 0, None))(
-            old_root, g, innovation.variance
+            old.root, g, innovation.variance
         )
-        residual = innovation.residual - jnp.sum(g * old_mean, axis=-1)
+        residual = innovation.residual - jnp.sum(g * old.mean, axis=-1)
         shift = covariance * (residual / total)[:, None]
         # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
-        new[parent] = FactoredLevel(level.mean.at[where].add(shift), level.root.at[where].add(step))
+        new[parent] = FactoredLevel(
+            level.mean.at[where].add(shift), level.root.at[where].add(step)
+        )
     return new
 
 
 def condition_level(
-    model: ActionModel, parent: str, prior: FactoredLevel, messages: Messages
+    model: ActionModel, parent: str, level: FactoredLevel, messages: Messages
 ) -> FactoredLevel:
-    """Each effect of one level given every action's message from `z = 0`, other effects left out."""
-    precision, vector = _messages_to(model, parent, prior, messages)
-    root, _ = shrink(prior.root, precision)
-    surprise = vector - jnp.einsum("lde,le->ld", precision, prior.mean)
+    """Each effect of one level given every action's message from `z = 0`, the others left out."""
+    return given_sums(level, add_up(model, parent, level, messages))
+
+
+def given_sums(prior: FactoredLevel, sums: FactoredSums) -> FactoredLevel:
+    """Each effect on its own, from what was said of it."""
+    root, _ = shrink(prior.root, sums.precision)
+    surprise = sums.information - jnp.einsum("lde,le->ld", sums.precision, prior.mean)
     step = jnp.einsum("lde,le->ld", root @ transpose(root), surprise)
     return FactoredLevel(prior.mean + step, root)
 
 
-def _messages_to(
-    model: ActionModel, parent: str, prior: FactoredLevel, messages: Messages
-) -> tuple[Float[Array, "L d d"], Float[Array, "L d"]]:
-    """`sum_i b_il^2 M_i` and `sum_i b_il k_i` for each effect `l`."""
-    weights, vector = model.arrows.weights[parent], messages.vector
+def add_up(
+    model: ActionModel, parent: str, level: FactoredLevel, messages: Messages
+) -> FactoredSums:
+    """The sums of one message from every action to each effect of a level."""
+    weights, M, k = model.arrows.weights[parent], messages.precision, messages.vector
     if isinstance(weights, Sparse):
-        start = jnp.zeros_like(prior.root), jnp.zeros_like(prior.mean)
+        zero = FactoredSums(jnp.zeros_like(level.root), jnp.zeros_like(level.mean))
 
-        def add_column(sums: tuple[Array, Array], column: tuple[Array, Array]):
+        def add_column(sums: FactoredSums, column: tuple[Array, Array]):
             where, b = column
-            matrices = jnp.square(b)[:, None, None] * messages.precision
-            return (
-                sums[0].at[where].add(matrices),
-                sums[1].at[where].add(b[:, None] * vector),
-            ), None
+            added = FactoredSums(
+                sums.precision.at[where].add(jnp.square(b)[:, None, None] * M),
+                sums.information.at[where].add(b[:, None] * k),
+            )
+            return added, None
 
-        sums, _ = jax.lax.scan(add_column, start, (weights.indices.T, weights.values.T))
+        sums, _ = jax.lax.scan(add_column, zero, (weights.indices.T, weights.values.T))
         return sums
     if weights.ndim == 4:
-        left = jnp.einsum("klde,kdf->klef", weights, messages.precision)
-        return jnp.einsum("klef,klfg->leg", left, weights), jnp.einsum(
-            "klde,kd->le", weights, vector
+        left = jnp.einsum("klde,kdf->klef", weights, M)
+        precision = jnp.einsum("klef,klfg->leg", left, weights)
+        return FactoredSums(precision, jnp.einsum("klde,kd->le", weights, k))
+    return FactoredSums(jnp.einsum("kl,kde->lde", weights**2, M), weights.T @ k)
+
+
+def exchange(
+    model: ActionModel,
+    prior: dict[str, FactoredLevel],
+    levels: dict[str, FactoredLevel],
+    sums: dict[str, FactoredSums],
+    action: Int[Array, ""],
+    precision: Float[Array, "d d"],
+    vector: Float[Array, " d"],
+) -> tuple[dict[str, FactoredLevel], dict[str, FactoredSums]]:
+    """Effects and sums after one action has changed its message: its parents move, at O(d^3) each."""
+    levels, sums = dict(levels), dict(sums)
+    for parent, weights in model.arrows.weights.items():
+        where, b = _own_arrows(weights, action)
+        new = FactoredSums(
+            sums[parent].precision.at[where].add(_press(b, precision)),
+            sums[parent].information.at[where].add(_pull(b, vector)),
         )
-    return jnp.einsum("kl,kde->lde", weights**2, messages.precision), weights.T @ vector
+        take = lambda leaf, where=where: leaf[where]  # noqa: E731
+        moved = given_sums(jax.tree.map(take, prior[parent]), jax.tree.map(take, new))
+        levels[parent] = FactoredLevel(
+            levels[parent].mean.at[where].set(moved.mean),
+            levels[parent].root.at[where].set(moved.root),
+        )
+        sums[parent] = new
+    return levels, sums
+
+
+def location_covariance(
+    model: ActionModel, levels: dict[str, FactoredLevel], action: Array
+) -> Float[Array, "d d"]:
+    """The covariance of `Gamma_a z` for independent effects: `sum_l C_al Sigma_l C_al'`."""
+    total = jnp.zeros((model.dim, model.dim), model.root.dtype)
+    for parent, weights in model.arrows.weights.items():
+        where, b = _own_arrows(weights, action)
+        roots = levels[parent].root[where]
+        blocks = roots @ transpose(roots)
+        if b.ndim == 3:
+            total += jnp.einsum("mde,mef,mgf->dg", b, blocks, b)
+        else:
+            total += jnp.einsum("m,mde->de", jnp.square(b), blocks)
+    return total
+
+
+def _own_arrows(weights: Array | Sparse, action: Array) -> tuple[Int[Array, " m"], Array]:
+    """The parents of one action and its weights on them, (m,) or (m, d, d)."""
+    if isinstance(weights, Sparse):
+        return weights.indices[action], weights.values[action]
+    return jnp.arange(weights.shape[1]), weights[action]
+
+
+def _pull(b: Array, v: Float[Array, " d"]) -> Float[Array, "m d"]:
+    """`C_l' v` for each parent."""
+    return jnp.einsum("mde,d->me", b, v) if b.ndim == 3 else b[:, None] * v
+
+
+def _press(b: Array, M: Float[Array, "d d"]) -> Float[Array, "m d d"]:
+    """`C_l' M C_l` for each parent."""
+    if b.ndim == 3:
+        return jnp.einsum("mde,df,mfg->meg", b, M, b)
+    return jnp.square(b)[:, None, None] * M

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from ..models import Hierarchy
+from ..models import Gaussian, Hierarchy
 from . import actions as acting
 from .actions import ActionState, Innovation, Messages
 from .backend import Backend, Posterior
+from .buffer import reserve
 from .linear_model import ActionModel
 from .observation import as_context, many_observations, one_observation
+from .refit import Likelihoods, no_likelihoods, refit_all, refit_one
 
 __all__ = ["GaussianBackend", "GaussianState"]
 
@@ -30,7 +32,9 @@ class GaussianState(NamedTuple):
         actions: what is known of the actions given those levels.
         log_evidence: log density of the rewards seen so far (exact backends only).
         taken: how many observations were taken in.
-        rejected: how many were ignored inside `jit`: an action out of range, NaN or infinity.
+        rejected: how many were ignored inside `jit`: an action out of range, NaN or infinity, or no
+            room left for it.
+        likelihoods: the Gaussian likelihoods of rewards that are not Gaussian, else None.
     """
 
     effects: Any
@@ -38,6 +42,7 @@ class GaussianState(NamedTuple):
     log_evidence: Float[Array, ""]
     taken: Int[Array, ""]
     rejected: Int[Array, ""]
+    likelihoods: Likelihoods | None = None
 
 
 class GaussianBackend(Backend[GaussianState]):
@@ -46,6 +51,14 @@ class GaussianBackend(Backend[GaussianState]):
     is_exact: ClassVar[bool] = False
     hierarchy: Hierarchy
     model: ActionModel
+    # For rewards that are not Gaussian: room for so many observations at first, and the paper's ridge.
+    capacity: int = 1024
+    ridge: float = 0.0
+
+    @property
+    def refits(self) -> bool:
+        """Whether rewards enter by refitting their action's likelihood, not by their sums."""
+        return not isinstance(self.hierarchy.reward, Gaussian)
 
     @abstractmethod
     def _prior(self) -> Any:
@@ -56,37 +69,77 @@ class GaussianBackend(Backend[GaussianState]):
         """The levels above after one reward, and the log density of that reward."""
 
     @abstractmethod
-    def _reference(self, effects: Any) -> Float[Array, " N"]:
-        """The `z` that the messages given to `_condition` are measured from."""
+    def _reference(self, effects: Any) -> dict[str, Float[Array, "size d"]]:
+        """Where the levels above are when messages to `_condition` say nothing."""
 
     @abstractmethod
     def _condition(self, effects: Any, messages: Messages) -> tuple[Any, Array]:
         """The levels above after a message from every action, and their part of the evidence."""
 
     @abstractmethod
-    def _draw(self, key: Array, effects: Any) -> Float[Array, " N"]:
-        """One draw of `z`, all levels above the actions."""
+    def _given_messages(self, messages: Messages) -> tuple[Any, Any]:
+        """The levels above given each action's only message, from `z = 0`; and the messages' sums."""
 
     @abstractmethod
-    def _moments(self, state: GaussianState) -> tuple[Array, dict[str, Array], Array]:
-        """The mean of `z`, marginal covariances of the levels above, and of the actions."""
+    def _exchange(
+        self, effects: Any, sums: Any, action: Array, precision: Array, vector: Array
+    ) -> tuple[Any, Any]:
+        """The levels above and the sums after one action has changed its message by so much."""
+
+    @abstractmethod
+    def _action_prior(
+        self, effects: Any, action: Array, precision: Array, vector: Array
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance of an action without its own rewards, given the message it sent."""
+
+    @abstractmethod
+    def _means(self, effects: Any) -> dict[str, Float[Array, "size d"]]:
+        """The posterior mean of each level above."""
+
+    @abstractmethod
+    def _draw(self, key: Array, effects: Any) -> dict[str, Float[Array, "size d"]]:
+        """One joint draw of the levels above."""
+
+    @abstractmethod
+    def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
+        """Marginal covariances of the vectors of the levels above, and of the actions."""
 
     def init(self, key: Array | None = None) -> GaussianState:
         """The prior; no randomness is needed."""
         zero = jnp.zeros((), self.model.root.dtype)
         none = jnp.zeros((), jnp.int32)
-        return GaussianState(self._prior(), acting.no_data(self.model), zero, none, none)
+        if not self.refits:
+            return GaussianState(self._prior(), acting.no_data(self.model), zero, none, none)
+        likelihoods = no_likelihoods(self, self.capacity)
+        actions, messages = acting.actions_given(
+            self.model, likelihoods.precision, likelihoods.information
+        )
+        effects, _ = self._given_messages(messages)
+        return GaussianState(effects, actions, zero, none, none, likelihoods)
 
     def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
-        """One observation: rank one at every level, and no other action is touched."""
-        return _update(self, state, *one_observation(self.hierarchy, context, action, reward))
+        """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
+        seen = one_observation(self.hierarchy, context, action, reward)
+        return _update(self, self.reserve(state, 1), *seen)
 
     def condition(
         self, state: GaussianState, contexts: Any, actions: Any, rewards: Any
     ) -> GaussianState:
-        """Many observations at once, by their sums."""
+        """Many observations at once."""
         seen = many_observations(self.hierarchy, contexts, actions, rewards)
+        state = self.reserve(state, len(seen.contexts))
         return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
+
+    def reserve(self, state: GaussianState, more: int) -> GaussianState:
+        """The same state with room for `more` observations, where observations are kept.
+
+        Outside `jit`, `update` and `condition` do this themselves; before a `lax.scan` over many
+        updates do it once.
+        """
+        if state.likelihoods is None:
+            return state
+        buffer = reserve(state.likelihoods.buffer, more)
+        return state._replace(likelihoods=state.likelihoods._replace(buffer=buffer))
 
     def sample(self, key: Array, state: GaussianState) -> dict[str, Float[Array, "size d"]]:
         """One joint draw, top to bottom (`eq:sampling_equivalence`)."""
@@ -101,11 +154,6 @@ class GaussianBackend(Backend[GaussianState]):
         mean, cov = _posterior(self, state)
         return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
 
-    def _named(self, z: Float[Array, " N"], theta: Float[Array, "K d"]) -> dict[str, Array]:
-        """Vectors by level name, for the levels the user declared."""
-        values = self.model.arrows.split(z) | {self.hierarchy.actions.name: theta}
-        return {level.name: values[level.name] for level in self.hierarchy.levels}
-
 
 @jax.jit
 def _update(
@@ -113,10 +161,14 @@ def _update(
 ) -> GaussianState:
     finite = jnp.isfinite(reward) & jnp.isfinite(context).all()
     valid = finite & (action >= 0) & (action < backend.model.num_actions)
-    context = jnp.where(valid, context, 0.0)
-    reward = jnp.where(valid, reward, 0.0)
-    action = jnp.where(valid, action, -1)
-    actions, innovation = acting.observe(backend.model, state.actions, context, action, reward)
+    seen = (
+        jnp.where(valid, context, 0.0),
+        jnp.where(valid, action, -1),
+        jnp.where(valid, reward, 0.0),
+    )
+    if backend.refits:
+        return refit_one(backend, state, *seen, valid)
+    actions, innovation = acting.observe(backend.model, state.actions, *seen)
     effects, log_density = backend._absorb(state.effects, innovation)
     return GaussianState(
         effects=effects,
@@ -134,31 +186,34 @@ def _condition(
     model = backend.model
     finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
     valid = finite & (actions >= 0) & (actions < model.num_actions)
-    contexts = jnp.where(valid[:, None], contexts, 0.0)
-    rewards = jnp.where(valid, rewards, 0.0)
-    actions = jnp.where(valid, actions, model.num_actions)
-    seen = contexts, actions, rewards
+    seen = (
+        jnp.where(valid[:, None], contexts, 0.0),
+        jnp.where(valid, actions, model.num_actions),
+        jnp.where(valid, rewards, 0.0),
+    )
+    if backend.refits:
+        return refit_all(backend, state, *seen, valid)
     z = backend._reference(state.effects)
     moved, messages, batch = acting.condition_actions(model, state.actions, z, *seen)
     effects, log_evidence = backend._condition(state.effects, messages)
     if backend.is_exact:
-        shift = backend._reference(effects) - z
+        shift = jax.tree.map(jnp.subtract, backend._reference(effects), z)
         log_evidence = log_evidence + acting.log_evidence(model, batch, shift, *seen)
     return GaussianState(
         effects=effects,
         actions=moved,
         log_evidence=state.log_evidence + log_evidence,
-        taken=state.taken + valid.sum(),
-        rejected=state.rejected + (~valid).sum(),
+        taken=state.taken + valid.sum(dtype=jnp.int32),
+        rejected=state.rejected + (~valid).sum(dtype=jnp.int32),
     )
 
 
 @jax.jit
 def _sample(backend: GaussianBackend, key: Array, state: GaussianState) -> dict[str, Array]:
     key_above, key_actions = jax.random.split(key)
-    z = backend._draw(key_above, state.effects)
-    theta = acting.draw_actions(key_actions, backend.model, state.actions, z)
-    return backend._named(z, theta)
+    above = backend._draw(key_above, state.effects)
+    theta = acting.draw_actions(key_actions, backend.model, state.actions, above)
+    return _declared(backend, above, theta)
 
 
 @jax.jit
@@ -166,17 +221,21 @@ def _sample_scores(
     backend: GaussianBackend, key: Array, state: GaussianState, context: Array
 ) -> Array:
     key_above, key_actions = jax.random.split(key)
-    z = backend._draw(key_above, state.effects)
+    above = backend._draw(key_above, state.effects)
     columns = context[:, None] if context.ndim == 1 else context.T
-    return acting.draw_scores(key_actions, backend.model, state.actions, z, columns)
+    return acting.draw_scores(key_actions, backend.model, state.actions, above, columns)
 
 
 @jax.jit
 def _posterior(
     backend: GaussianBackend, state: GaussianState
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    z, above, own = backend._moments(state)
-    names = [level.name for level in backend.hierarchy.levels]
-    covariances = above | {names[-1]: own}
-    mean = backend._named(z, acting.mean_actions(backend.model, state.actions, z))
-    return mean, {name: covariances[name] for name in names}
+    above = backend._means(state.effects)
+    mean = _declared(backend, above, acting.mean_actions(backend.model, state.actions, above))
+    return mean, _declared(backend, *backend._covariances(state))
+
+
+def _declared(backend: GaussianBackend, above: dict[str, Array], own: Array) -> dict[str, Array]:
+    """By level name, the levels that the user declared, top to bottom."""
+    values = above | {backend.hierarchy.actions.name: own}
+    return {level.name: values[level.name] for level in backend.hierarchy.levels}

@@ -18,12 +18,17 @@ from .roots import shrink, shrink_by_one
 
 __all__ = [
     "JointEffects",
+    "JointSums",
     "absorb",
     "action_covariances",
+    "add_up",
     "before_data",
     "condition_effects",
     "draw",
+    "exchange",
+    "given_sums",
     "level_covariances",
+    "without_own",
 ]
 
 # Rows of `Gamma` written out at a time, in numbers, when all actions are swept.
@@ -68,33 +73,96 @@ def draw(key: Array, effects: JointEffects) -> Float[Array, " N"]:
     return effects.mean + effects.root @ noise
 
 
+class JointSums(NamedTuple):
+    """All that actions have said of `z`, added up: what the posterior follows from.
+
+    Attributes:
+        precision: (N, N) `sum_i Gamma_i' M_i Gamma_i`.
+        information: (N,) `sum_i Gamma_i' k_i`.
+    """
+
+    precision: Float[Array, "N N"]
+    information: Float[Array, " N"]
+
+
+def add_up(model: ActionModel, messages: Messages) -> JointSums:
+    """The sums of one message from every action, at O(K d N^2)."""
+
+    def add_chunk(sums: JointSums, chunk: Array) -> tuple[JointSums, None]:
+        gamma = jax.vmap(model.arrows.dense_row)(chunk)
+        M = messages.precision.at[chunk].get(mode="fill", fill_value=0.0)
+        k = messages.vector.at[chunk].get(mode="fill", fill_value=0.0)
+        weighed = jnp.einsum("kde,kdn->ken", M, gamma)
+        precision = sums.precision + jnp.einsum("kdn,kdm->nm", gamma, weighed)
+        return JointSums(precision, sums.information + jnp.einsum("kd,kdn->n", k, gamma)), None
+
+    size, dtype = model.arrows.num_above, model.root.dtype
+    zero = JointSums(jnp.zeros((size, size), dtype), jnp.zeros(size, dtype))
+    sums, _ = jax.lax.scan(add_chunk, zero, _sweep(model))
+    return sums
+
+
+def exchange(
+    model: ActionModel,
+    sums: JointSums,
+    action: Array,
+    precision: Float[Array, "d d"],
+    vector: Float[Array, " d"],
+) -> JointSums:
+    """The sums after one action has changed its message by `precision` and `vector`."""
+    gamma = model.arrows.dense_row(action)
+    return JointSums(
+        sums.precision + gamma.T @ precision @ gamma, sums.information + vector @ gamma
+    )
+
+
+def given_sums(prior: GaussianVector, sums: JointSums) -> JointEffects:
+    """The posterior of `z`, from messages about its distance from zero, at O(N^3)."""
+    root, _ = shrink(prior.root, sums.precision)
+    surprise = sums.information - sums.precision @ prior.mean
+    mean = prior.mean + root @ (surprise @ root)
+    return JointEffects(mean, root, jnp.zeros_like(root))
+
+
 def condition_effects(
     model: ActionModel, effects: JointEffects, messages: Messages
 ) -> tuple[JointEffects, Float[Array, ""]]:
     """Take in a message from every action, about distances from `effects.mean`.
 
-    Adds `sum_i Gamma_i' M_i Gamma_i` to the precision and `sum_i Gamma_i' k_i` to the information, at
-    O(K d N^2 + N^3). Also returns this level's part of the log evidence (see `actions.log_evidence`).
+    Costs O(K d N^2 + N^3). Also returns this level's part of the log evidence
+    (see `actions.log_evidence`).
     """
-
-    def add_chunk(carry: tuple[Array, Array], chunk: Array) -> tuple[tuple[Array, Array], None]:
-        precision, information = carry
-        gamma = jax.vmap(model.arrows.dense_row)(chunk)
-        M = messages.precision.at[chunk].get(mode="fill", fill_value=0.0)
-        k = messages.vector.at[chunk].get(mode="fill", fill_value=0.0)
-        weighed = jnp.einsum("kde,kdn->ken", M, gamma)
-        precision += jnp.einsum("kdn,kdm->nm", gamma, weighed)
-        return (precision, information + jnp.einsum("kd,kdn->n", k, gamma)), None
-
-    zero = jnp.zeros_like(effects.root), jnp.zeros_like(effects.mean)
-    (precision, information), _ = jax.lax.scan(add_chunk, zero, _sweep(model))
-    root, chol = shrink(effects.root, precision)
-    informed = root.T @ information
+    sums = add_up(model, messages)
+    root, chol = shrink(effects.root, sums.precision)
+    informed = sums.information @ root
     log_determinant = 2 * jnp.log(jnp.diagonal(chol)).sum()
     whitened = solve_triangular(chol, informed, lower=True, trans=1)
     log_evidence = -0.5 * (whitened @ whitened + log_determinant)
     mean = effects.mean + root @ informed
     return JointEffects(mean, root, jnp.zeros_like(root)), log_evidence
+
+
+def without_own(
+    model: ActionModel,
+    effects: JointEffects,
+    action: Array,
+    precision: Float[Array, "d d"],
+    vector: Float[Array, " d"],
+) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Mean and covariance of an action given all rewards but its own.
+
+    Its own message, `precision` `M` and `vector` `k`, is taken out of what is known of
+    `xi = Gamma_a z`: with covariance `V`, that leaves `V (I - M V)^{-1}`.
+    """
+    alone = model.select(action)
+    prior = alone.root[:, :, 0] @ alone.root[:, :, 0].T
+    if not model.arrows.weights:
+        return alone.mean[:, 0], prior
+    rows = model.arrows.dense_row(action) @ effects.root
+    V, xi = rows @ rows.T, model.arrows.row(action, model.arrows.split(effects.mean))
+    identity = jnp.eye(model.dim, dtype=V.dtype)
+    kept = jnp.linalg.solve((identity - precision @ V).T, V.T).T
+    return alone.mean[:, 0] + xi + kept @ (precision @ xi - vector), prior + kept
 
 
 def _sweep(model: ActionModel) -> Array:

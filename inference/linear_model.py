@@ -61,7 +61,7 @@ class Arrows:
         """`N`: how many numbers `z` has."""
         return self.dim * sum(size for _, size in self.layout)
 
-    def split(self, z: Float[Array, " N"]) -> dict[str, Float[Array, "size d"]]:
+    def split(self, z: Float[Array, " N"]) -> dict[str, Float[Array, "_ d"]]:
         """`z` as the vectors of each level above."""
         vectors, start = {}, 0
         for name, size in self.layout:
@@ -69,16 +69,14 @@ class Arrows:
             start += size * self.dim
         return vectors
 
-    def all_rows(self, z: Float[Array, " N"]) -> Float[Array, "d K"]:
-        """`Gamma_i z` for every action `i`."""
-        above = self.split(z)
+    def all_rows(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
+        """`Gamma_i z` for every action `i`, `z` given as the vectors of each level above."""
         parts = (mix(weights, above[parent]).T for parent, weights in self.weights.items())
         return functools.reduce(operator.add, parts)
 
-    def row(self, action: Array, z: Float[Array, " N"]) -> Float[Array, " d"]:
-        """`Gamma_a z` for one action."""
-        above = self.split(z)
-        total = jnp.zeros(self.dim, z.dtype)
+    def row(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, " d"]:
+        """`Gamma_a z` for one action, `z` given as the vectors of each level above."""
+        total = jnp.zeros(self.dim, jnp.result_type(float))
         for parent, weights in self.weights.items():
             own = jax.tree.map(lambda leaf: leaf[action][None], weights)
             total += mix(own, above[parent])[0]
@@ -87,7 +85,7 @@ class Arrows:
     def row_transposed(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " N"]:
         """`Gamma_a' v` for one action."""
         blank = jnp.zeros(self.num_above, v.dtype)
-        return jax.linear_transpose(lambda z: self.row(action, z), blank)(v)[0]
+        return jax.linear_transpose(lambda z: self.row(action, self.split(z)), blank)(v)[0]
 
     def dense_row(self, action: Array) -> Float[Array, "d N"]:
         """`Gamma_a` written out."""
@@ -138,10 +136,17 @@ class ActionModel:
 
     def weigh_one(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " d"]:
         """`Lambda_{0,a} v` for one action."""
-        precision = self.precision
-        if precision.ndim == 3 and precision.shape[-1] > 1:
-            precision = precision[:, :, action][..., None]
-        return _apply(precision, v[:, None])[:, 0]
+        return self.select(action).weigh(v[:, None])[:, 0]
+
+    def select(self, action: Array) -> "ActionModel":
+        """The model of one action alone; its arrows stay those of all."""
+
+        def own(array: Array, ndim: int) -> Array:
+            each = array.ndim == ndim and array.shape[-1] > 1
+            return array[..., action][..., None] if each else array
+
+        mean, root, precision = own(self.mean, 2), own(self.root, 3), own(self.precision, 3)
+        return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1)
 
     def weigh_rows(self, matrices: Float[Array, "K d e"]) -> Float[Array, "K d e"]:
         """`Lambda_{0,i} A_i` for every action, actions first."""

@@ -34,9 +34,10 @@ class Dense(NamedTuple):
     def covs(self) -> dict[str, np.ndarray]:
         """(size, d, d) for each level."""
         d = self.model.dim
+        starts = {name: range(s.start, s.stop, d) for name, s in level_slices(self.model).items()}
         return {
-            name: np.array([self.cov[i : i + d, i : i + d] for i in range(*part.indices(10**9), d)])
-            for name, part in level_slices(self.model).items()
+            name: np.array([self.cov[i : i + d, i : i + d] for i in places])
+            for name, places in starts.items()
         }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from hierarchies import COVARIANCES, NAMES, Few, Group, Model, Rows, arrows, covariance
+from hierarchies import COVARIANCES, NAMES, Few, Group, Model, Rows, covariance
 
 __all__ = ["CONTEXTS", "Case", "cases", "crossed_effects", "mixing", "rows", "three_levels"]
 
@@ -21,6 +21,19 @@ class Case(NamedTuple):
 
     model: Model
     rows: Rows
+
+    def __repr__(self) -> str:
+        """Structure and sizes: the numbers are too many to print."""
+        levels = [
+            f"{group.name} {group.size} x, cov {np.shape(group.cov)}, parents "
+            f"{ {name: _form(weights) for name, weights in group.parents.items()} }"
+            for group in self.model.groups
+        ]
+        return f"Case({'; '.join(levels)}; dim {self.model.dim}, n {len(self.rows.rewards)})"
+
+
+def _form(weights) -> str:
+    return f"Few {weights.indices.shape}" if isinstance(weights, Few) else f"{weights.shape}"
 
 
 def mixing(form: str, size: int, parent_size: int, dim: int, rng) -> np.ndarray | Few:
@@ -41,13 +54,16 @@ def mixing(form: str, size: int, parent_size: int, dim: int, rng) -> np.ndarray 
 
 
 def rows(model: Model, n: int, rng, contexts: str = "different", taken: int | None = None) -> Rows:
-    """`n` observations of the first `taken` actions; repeated or flat contexts make G singular."""
+    """`n` observations of the first `taken` actions, with contexts of about unit length.
+
+    Repeated contexts and those along one direction make G singular.
+    """
     dim, size = model.dim, model.groups[-1].size
-    x = rng.normal(size=(n, dim))
+    x = rng.normal(size=(n, dim)) / np.sqrt(dim)
     if contexts == "repeated":
         x = x[rng.integers(0, 2, n)] if n > 1 else x
     elif contexts == "one direction":
-        x = rng.normal(size=(n, 1)) * rng.normal(size=dim)
+        x = rng.normal(size=(n, 1)) * rng.normal(size=dim) / np.sqrt(dim)
     elif contexts == "some zero":
         x = x * (rng.random((n, 1)) < 0.7)
     return Rows(x, rng.integers(0, taken or size, n), rng.normal(scale=2.0, size=n))
@@ -55,31 +71,40 @@ def rows(model: Model, n: int, rng, contexts: str = "different", taken: int | No
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """One to four levels, any arrows and forms; variances and noise between about 0.3 and 3."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="numbers"))
-    depth, dim = draw(st.integers(1, 4), label="levels"), draw(st.integers(1, 5), label="dim")
-    sizes = [draw(st.sampled_from([1, 2, 4]), label="size") for _ in range(depth)]
-    parents = draw(arrows(depth), label="arrows")
+    """One to four levels, any arrows and forms; variances and noise between about 0.3 and 3.
+
+    One seed decides everything: Hypothesis alone would draw small hierarchies without data.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+    depth, dim = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+    sizes = [int(rng.choice([1, 2, 4])) for _ in range(depth)]
     groups = []
-    for child, size in enumerate(sizes):
-        forms = [form for form in COVARIANCES if form != "joint" or not parents[child]]
-        mean = draw(st.sampled_from([(), (dim,), (size, dim)]), label="mean")
+    for child, (size, parents) in enumerate(zip(sizes, _arrows(depth, rng), strict=True)):
+        forms = [form for form in COVARIANCES if form != "joint" or not parents]
         group = Group(
             NAMES[child],
             size,
             parents={
-                NAMES[parent]: mixing(draw(st.sampled_from(WEIGHTS)), size, sizes[parent], dim, rng)
-                for parent in parents[child]
+                NAMES[parent]: mixing(rng.choice(WEIGHTS), size, sizes[parent], dim, rng)
+                for parent in parents
             },
-            mean=rng.normal(size=mean),
-            cov=covariance(draw(st.sampled_from(forms), label="cov"), size, dim, rng),
+            mean=rng.normal(size=[(), (dim,), (size, dim)][rng.integers(3)]),
+            cov=covariance(rng.choice(forms), size, dim, rng),
         )
         groups.append(group)
     model = Model(groups, dim, noise=rng.uniform(0.3, 2.0))
-    n = draw(st.sampled_from([0, 1, 5, 40, 200]), label="observations")
-    form = draw(st.sampled_from(CONTEXTS), label="contexts")
-    taken = draw(st.integers(1, sizes[-1]), label="actions taken")
-    return Case(model, rows(model, n, rng, form, taken))
+    n = rng.choice([0, 1, 5, 40, 200], p=[0.1, 0.1, 0.2, 0.3, 0.3])
+    taken = int(rng.integers(1, sizes[-1] + 1))
+    return Case(model, rows(model, n, rng, rng.choice(CONTEXTS), taken))
+
+
+def _arrows(depth: int, rng) -> list[list[int]]:
+    """The parents of each level: any of those above it, and no level without children."""
+    parents = [{int(p) for p in range(i) if rng.random() < 0.5} for i in range(depth)]
+    for level in range(depth - 1):
+        if not any(level in above for above in parents):
+            parents[rng.integers(level + 1, depth)].add(level)
+    return [sorted(above) for above in parents]
 
 
 def three_levels(seed: int = 0, dim: int = 2) -> Model:

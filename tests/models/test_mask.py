@@ -31,7 +31,7 @@ def density_and_gradient(hierarchy, values, *observed):
     return jax.jit(jax.value_and_grad(density))(values)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(model=models(), mask=st.permutations([True] * 4 + [False] * 2))
 def test_padding_changes_neither_density_nor_gradient(x64, model, mask):
     mask, rng = np.array(mask), np.random.default_rng(0)

@@ -34,10 +34,15 @@ def crossed() -> Hierarchy:
 def test_everything_is_in_the_chosen_precision(precision):
     hierarchy = crossed()
     data = Data(np.ones((2, 2)), np.zeros(2, int), np.ones(2))
-    trace = handlers.trace(handlers.seed(hierarchy.program, 0)).get_trace(*data)
-    for name, site in trace.items():
-        if site["type"] in ("sample", "deterministic"):
-            assert site["value"].dtype == precision, name
+
+    def values():
+        trace = handlers.trace(handlers.seed(hierarchy.program, 0)).get_trace(*data)
+        kinds = ("sample", "deterministic")
+        return {name: site["value"] for name, site in trace.items() if site["type"] in kinds}
+
+    drawn = jax.eval_shape(values)
+    assert set(drawn) > {"zone", "brand", "brand_base", "brand_scale", "item_weights_brand"}
+    assert {name: value.dtype for name, value in drawn.items()} == dict.fromkeys(drawn, precision)
     assert hierarchy["zone"].cov.dtype == precision
     assert hierarchy["item"].parents["zone"].values.dtype == precision
     assert hierarchy["item"].parents["zone"].indices.dtype == np.int32

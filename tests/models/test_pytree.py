@@ -158,6 +158,7 @@ def test_gradient_in_every_number(x64):
     values = draw(hierarchy)
     data = Data(rng.normal(size=(4, 2)), [0, 1, 2, 0], rng.normal(size=4))
 
+    @jax.jit
     def density(hierarchy):
         return log_density(hierarchy.program, tuple(data), {}, values)[0]
 

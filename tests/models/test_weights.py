@@ -91,7 +91,9 @@ def test_learned_sparse_weights_are_those_of_the_pattern(x64):
     def density(weights, **learned):
         levels = [Level("effect", 3), Level("action", 2, parents={"effect": weights})]
         program = Hierarchy(levels, Gaussian(), 2).program
-        return log_density(program, observed, {}, values | learned)[0]
+        return jax.jit(lambda values: log_density(program, observed, {}, values)[0])(
+            values | learned
+        )
 
     learned = density(
         Sparse(indices, dist.Normal(0.0, 2.0)), action_weights_effect=jnp.asarray(drawn)

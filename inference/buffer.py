@@ -1,0 +1,78 @@
+"""A fixed-capacity record of observations, for backends that need them all and not only their sums."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from ..models.arrays import is_concrete
+
+__all__ = ["Buffer", "append", "empty", "reserve"]
+
+
+class Buffer(NamedTuple):
+    """Observations in order of arrival; rows from `taken` on are blank, with action -1.
+
+    Its capacity is its shape, so nothing recompiles while it fills. `reserve` makes room, outside `jit`.
+    """
+
+    contexts: Float[Array, "capacity d"]
+    actions: Int[Array, " capacity"]
+    rewards: Float[Array, " capacity"]
+    taken: Int[Array, ""]
+
+    @property
+    def capacity(self) -> int:
+        """How many observations there is room for."""
+        return self.rewards.shape[0]
+
+
+def empty(capacity: int, dim: int) -> Buffer:
+    """A buffer with room for `capacity` observations."""
+    return Buffer(
+        contexts=jnp.zeros((capacity, dim)),
+        actions=jnp.full(capacity, -1, jnp.int32),
+        rewards=jnp.zeros(capacity),
+        taken=jnp.zeros((), jnp.int32),
+    )
+
+
+def reserve(buffer: Buffer, more: int) -> Buffer:
+    """The same buffer with room for `more` observations: the capacity doubles until there is.
+
+    Where the number taken is not known, inside `jit`, the shape cannot depend on it and the buffer
+    stays as it is.
+    """
+    if not is_concrete(buffer.taken):
+        return buffer
+    needed, capacity = int(buffer.taken) + more, max(buffer.capacity, 1)
+    while capacity < needed:
+        capacity *= 2
+    room = capacity - buffer.capacity
+    return Buffer(
+        contexts=jnp.pad(buffer.contexts, ((0, room), (0, 0))),
+        actions=jnp.pad(buffer.actions, (0, room), constant_values=-1),
+        rewards=jnp.pad(buffer.rewards, (0, room)),
+        taken=buffer.taken,
+    )
+
+
+def append(
+    buffer: Buffer,
+    contexts: Float[Array, "n d"],
+    actions: Int[Array, " n"],
+    rewards: Float[Array, " n"],
+    valid: Array,
+) -> tuple[Buffer, Int[Array, ""]]:
+    """Add the valid observations; also how many of them found no room."""
+    place = buffer.taken + jnp.cumsum(valid, dtype=jnp.int32) - 1
+    place = jnp.where(valid, place, buffer.capacity)  # past the end, where scatters drop it
+    lost = jnp.sum(valid & (place >= buffer.capacity))
+    kept = Buffer(
+        contexts=buffer.contexts.at[place].set(contexts, mode="drop"),
+        actions=buffer.actions.at[place].set(actions.astype(jnp.int32), mode="drop"),
+        rewards=buffer.rewards.at[place].set(rewards, mode="drop"),
+        taken=buffer.taken + valid.sum(dtype=jnp.int32) - lost.astype(jnp.int32),
+    )
+    return kept, lost
