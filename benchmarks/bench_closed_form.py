@@ -12,9 +12,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import fastest, peak_memory, verdict
+
 from mixts.inference import ClosedForm
 from mixts.models import linear
-from timing import fastest, peak_memory, verdict
 
 ROUNDS = 200
 

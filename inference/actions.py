@@ -246,9 +246,7 @@ def draw_actions(
     return mean_actions(model, state, z) + _times(state.root, noise).T
 
 
-def mean_actions(
-    model: ActionModel, state: ActionState, z: Above
-) -> Float[Array, "K d"]:
+def mean_actions(model: ActionModel, state: ActionState, z: Above) -> Float[Array, "K d"]:
     """`E[theta_i | z]` for every action."""
     if not model.arrows.weights:
         return state.center.T

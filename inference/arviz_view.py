@@ -20,10 +20,10 @@ def to_arviz(posterior: Posterior, key: Array, n: int) -> Any:
     """
     draws = {name: np.asarray(value)[None] for name, value in posterior.draw(key, n).items()}
     coords, dims = level_coordinates(posterior.backend.hierarchy)
-    groups = {"posterior": draws}
+    from_dict: Any = arviz.from_dict
     if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict(groups, coords=coords, dims=dims)
-    return arviz.from_dict(**groups, coords=coords, dims=dims)
+        return from_dict({"posterior": draws}, coords=coords, dims=dims)
+    return from_dict(posterior=draws, coords=coords, dims=dims)
 
 
 def level_coordinates(hierarchy: Hierarchy) -> tuple[dict[str, Any], dict[str, list[str]]]:

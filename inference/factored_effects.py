@@ -103,9 +103,7 @@ def absorb(
         residual = innovation.residual - jnp.sum(g * old.mean, axis=-1)
         shift = covariance * (residual / total)[:, None]
         # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
-        new[parent] = FactoredLevel(
-            level.mean.at[where].add(shift), level.root.at[where].add(step)
-        )
+        new[parent] = FactoredLevel(level.mean.at[where].add(shift), level.root.at[where].add(step))
     return new
 
 

@@ -51,9 +51,14 @@ class GaussianBackend(Backend[GaussianState]):
     is_exact: ClassVar[bool] = False
     hierarchy: Hierarchy
     model: ActionModel
-    # For rewards that are not Gaussian: room for so many observations at first, and the paper's ridge.
-    capacity: int = 1024
-    ridge: float = 0.0
+    capacity: int = (
+        1024  # for rewards that are not Gaussian: room for so many observations at first
+    )
+
+    @property
+    def ridge(self) -> float:
+        """What is added to the curvature of every likelihood that is not Gaussian."""
+        return 0.0
 
     @property
     def refits(self) -> bool:

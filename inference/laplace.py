@@ -49,7 +49,7 @@ class Laplace(JointBackend):
 
     @property
     def ridge(self) -> float:
-        """What is added to the curvature of every likelihood."""
+        """What is added to the curvature of every likelihood: nothing, or the paper's `1e-3`."""
         return _PAPER_RIDGE if self.sites == "mle" else 0.0
 
     @property
@@ -61,9 +61,7 @@ class Laplace(JointBackend):
         return f"Laplace({self.hierarchy!r}, sites={self.sites!r})"
 
 
-register_declaration(
-    Laplace, arrays=("hierarchy", "model", "prior"), static=("sites", "capacity")
-)
+register_declaration(Laplace, arrays=("hierarchy", "model", "prior"), static=("sites", "capacity"))
 
 
 def check_gaussian_levels(hierarchy: Hierarchy, backend: str) -> None:

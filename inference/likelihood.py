@@ -73,8 +73,7 @@ def fit_sites(
     """
     tolerance = 10 * jnp.finfo(contexts.dtype).eps
 
-    def density(theta: Array) -> _Expansion:
-        data = _expand(reward, contexts, actions, rewards, theta)
+    def with_prior(theta: Array, data: _Expansion) -> _Expansion:
         away = theta - priors.mean
         pull = jnp.einsum("kde,ke->kd", priors.precision, away)
         return _Expansion(
@@ -88,31 +87,31 @@ def fit_sites(
         return ~done.all() & (count < _MOST_STEPS)
 
     def step(carry: tuple) -> tuple:
-        theta, here, damping, done, count = carry
+        theta, data, damping, done, count = carry
+        here = with_prior(theta, data)
         scale = jnp.diagonal(here.curvature, axis1=-2, axis2=-1)
         damped = here.curvature + (damping[:, None] * scale)[..., None] * jnp.eye(theta.shape[-1])
         move = _solve(damped, here.gradient)
-        there = density(theta + move)
+        data_there = _expand(reward, contexts, actions, rewards, theta + move)
+        there = with_prior(theta + move, data_there)
         gain = jnp.sum(move * here.gradient, axis=-1)
         # What rounding may hide counts as no loss.
         slack = tolerance * (1.0 + jnp.abs(here.value))
         better = there.value >= here.value - slack
         accept = better & ~done
         arrived = better & (gain <= slack) & (damping < 1.0)
-        theta = jnp.where(accept[:, None], theta + move, theta)
-        here = jax.tree.map(
+        theta, data = jax.tree.map(
             lambda new, old: jnp.where(accept.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-            there,
-            here,
+            (theta + move, data_there),
+            (theta, data),
         )
         damping = jnp.where(better, damping / 10, jnp.maximum(damping * 10, 1e-2))
-        return theta, here, damping, done | arrived, count + 1
+        return theta, data, damping, done | arrived, count + 1
 
-    first = density(start)
-    zeros = jnp.zeros(start.shape[0], contexts.dtype)
-    carry = (start, first, zeros, jnp.zeros(start.shape[0], bool), jnp.zeros((), jnp.int32))
-    mode, _, _, done, _ = jax.lax.while_loop(unfinished, step, carry)
-    data = _expand(reward, contexts, actions, rewards, mode)
+    K = start.shape[0]
+    first = _expand(reward, contexts, actions, rewards, start)
+    carry = (start, first, jnp.zeros(K, contexts.dtype), jnp.zeros(K, bool), jnp.int32(0))
+    mode, data, _, done, _ = jax.lax.while_loop(unfinished, step, carry)
     information = data.gradient + jnp.einsum("kde,ke->kd", data.curvature, mode)
     return Sites(mode, data.curvature, information, done)
 
@@ -124,13 +123,20 @@ def _expand(
     K, d = theta.shape
     inside = (actions >= 0) & (actions < K)
     where = jnp.where(inside, actions, K)
-    predictor = jnp.sum(contexts * theta.at[where].get(mode="clip"), axis=-1)
+    if K == 1:
+        predictor = contexts @ theta[0]
+    else:
+        predictor = jnp.sum(contexts * theta.at[where].get(mode="clip"), axis=-1)
 
     def score(u: Array) -> Array:
         return jax.grad(lambda v: jnp.sum(reward.law(v).log_prob(rewards)))(u)
 
     first, second = jax.jvp(score, (predictor,), (jnp.ones_like(predictor),))
     value = reward.law(predictor).log_prob(rewards)
+    if K == 1:  # sums instead of scatters, which are slow on a CPU
+        first, second, value = (jnp.where(inside, part, 0.0) for part in (first, second, value))
+        curvature = (contexts * -second[:, None]).T @ contexts
+        return _Expansion(value.sum()[None], (first @ contexts)[None], curvature[None])
     outer = contexts[:, :, None] * contexts[:, None, :]
     zero = jnp.zeros((), contexts.dtype)
     return _Expansion(

@@ -50,9 +50,12 @@ def no_likelihoods(backend: "GaussianBackend", capacity: int) -> Likelihoods:
     information = jnp.zeros((K, d), dtype)
     _, messages = actions_given(backend.model, precision, information)
     _, sums = backend._given_messages(messages)
-    return Likelihoods(
-        empty(capacity, d), precision, information, sums, jnp.zeros((), jnp.int32)
-    )
+    return Likelihoods(empty(capacity, d), precision, information, sums, jnp.zeros((), jnp.int32))
+
+
+def _kept(state: "GaussianState") -> Likelihoods:
+    assert state.likelihoods is not None, "the backend refits, so its states have likelihoods"
+    return state.likelihoods
 
 
 def _site_prior(
@@ -61,7 +64,9 @@ def _site_prior(
     """What an action's likelihood is expanded under; `messages` holds its own message, alone."""
     if backend.ridge > 0:
         d, dtype = backend.model.dim, backend.model.root.dtype
-        return GaussianPriors(jnp.zeros((1, d), dtype), backend.ridge * jnp.eye(d, dtype=dtype)[None])
+        return GaussianPriors(
+            jnp.zeros((1, d), dtype), backend.ridge * jnp.eye(d, dtype=dtype)[None]
+        )
     mean, cov = backend._action_prior(effects, action, messages.precision[0], messages.vector[0])
     chol = jnp.linalg.cholesky((cov + cov.T) / 2)
     identity = jnp.eye(cov.shape[0], dtype=cov.dtype)
@@ -82,7 +87,7 @@ def refit_one(
     valid: Array,
 ) -> "GaussianState":
     """The state after one observation: O(capacity d^2) for the fit, and the levels above."""
-    model, old = backend.model, state.likelihoods
+    model, old = backend.model, _kept(state)
     seen = context[None], action[None], reward[None]
     buffer, lost = append(old.buffer, *seen, valid[None])
     here = jnp.clip(action, 0, model.num_actions - 1)
@@ -148,15 +153,14 @@ def refit_all(
     what is known of the levels above: sweeps over both go on until the modes settle. Where they do,
     the posterior is the Laplace approximation at the mode of the joint density.
     """
-    model, old = backend.model, state.likelihoods
+    model, old = backend.model, _kept(state)
     buffer, lost = append(old.buffer, contexts, actions, rewards, valid)
     everyone = jnp.arange(model.num_actions)
 
     def sweep(carry: tuple) -> tuple:
         state, modes, _, count = carry
-        _, messages = actions_given(
-            model, state.likelihoods.precision, state.likelihoods.information
-        )
+        kept = _kept(state)
+        _, messages = actions_given(model, kept.precision, kept.information)
 
         def prior_of(action: Array) -> GaussianPriors:
             own = jax.tree.map(lambda leaf: leaf[action][None], messages)
@@ -198,7 +202,7 @@ def refit_all(
     start = (state, modes, far, jnp.zeros((), jnp.int32))
     state, _, far, _ = jax.lax.while_loop(unsettled, sweep, start)
     unsettled_now = far > 1e-3
-    likelihoods = state.likelihoods
+    likelihoods = _kept(state)
     return state._replace(
         likelihoods=likelihoods._replace(
             unconverged=likelihoods.unconverged + unsettled_now.astype(jnp.int32)

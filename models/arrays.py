@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 __all__ = ["as_count", "as_integers", "as_numbers", "is_concrete"]
 
 
 def is_concrete(*values: Any) -> bool:
     """Whether every leaf holds values now, rather than standing for some inside `jit` or `vmap`."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def as_numbers(value: Any, what: str) -> Array:
@@ -20,15 +21,15 @@ def as_numbers(value: Any, what: str) -> Array:
 
     Numbers known inside `jit` stay known: they are converted there and then, not staged.
     """
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
     try:
         array = np.asarray(value)
-        numbers = array.astype(np.float64) if array.dtype.kind in "fiub" else None
     except (TypeError, ValueError):
-        numbers = None
-    if numbers is None:
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub":
         raise TypeError(f"{what}: got {value!r}; expected a number or an array of numbers")
+    numbers = array.astype(np.float64)
     precision = jnp.result_type(float)
     with np.errstate(over="ignore"):
         finite = np.isfinite(numbers.astype(precision))
@@ -44,7 +45,7 @@ def as_numbers(value: Any, what: str) -> Array:
 
 def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
     """`value` as an integer array with entries in `[0, below)`, checked where values are known."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         if not jnp.issubdtype(value.dtype, jnp.integer):
             raise TypeError(f"{what}: got numbers of type {value.dtype}; expected whole numbers")
         return value

@@ -6,6 +6,8 @@ all (dim, dim), a matrix each (size, dim, dim) or, for a level without parents, 
 written: a variance shared by a million vectors is one number.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -63,7 +65,7 @@ def check_covariance(cov: Array, size: int, dim: int, *, has_parents: bool, what
         _check_positive_definite(np.asarray(cov, dtype=np.float64), jnp.finfo(cov.dtype), what)
 
 
-def _check_positive_definite(cov: np.ndarray, precision: jnp.finfo, what: str) -> None:
+def _check_positive_definite(cov: np.ndarray, precision: Any, what: str) -> None:
     if cov.ndim <= 1:
         if (cov <= 0).any():
             raise ValueError(

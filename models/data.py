@@ -125,7 +125,8 @@ def _check_support(rewards: np.ndarray, reward: Reward) -> None:
     if not rewards.size or isinstance(reward, Gaussian):
         return
     with jax.ensure_compile_time_eval():
-        inside = reward.law(jnp.zeros(())).support(rewards)
+        support: Any = reward.law(jnp.zeros(())).support
+        inside = support(rewards)
     if not is_concrete(inside):
         return
     inside = np.broadcast_to(inside, rewards.shape)

@@ -86,7 +86,8 @@ class Hierarchy:
 
     def sample_prior(self, key: Array) -> dict[str, Float[Array, "size d"]]:
         """One joint draw of every level's vectors from the prior."""
-        return handlers.seed(latents, key)(self)
+        draw: Any = handlers.seed(latents, key)
+        return draw(self)
 
     @property
     def why_not_exact(self) -> str | None:

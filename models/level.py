@@ -232,7 +232,7 @@ def _check_family_shape(level: Level, dim: int) -> None:
     here = f"level '{level.name}': family(loc, scale_tril)"
     returned = []
 
-    def draw(loc: Array, tril: Array, key: Array) -> Array | None:
+    def draw(loc: Array, tril: Array, key: Array) -> Any:
         assert level.family is not None
         returned.append(level.family(loc, tril))
         return returned[0].sample(key) if isinstance(returned[0], Distribution) else None

@@ -1,11 +1,11 @@
 """From a declaration to a NumPyro program: one function for every hierarchy.
 
-value_k ~ N(g(mean_k + sum_parents W parent), cov_k)     for each level, top to bottom
-y_t     ~ reward law with predictor x_t' theta_{a_t}     for each observation
+Each level, top to bottom, is `value ~ N(g(mean + sum_parents W parent), cov)`; then each observation is
+`y_t ~ law of the reward with predictor x_t' theta_{a_t}`.
 """
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import jax.numpy as jnp
 import numpyro
@@ -44,9 +44,9 @@ def program(
     # NumPyro has no empty plates: without data the reward is an empty site of its own.
     with numpyro.plate("observation", n) if n else nullcontext():
         if mask is None:
-            return numpyro.sample("reward", reward.law(predictor), obs=rewards)
+            return _sample("reward", reward.law(predictor), obs=rewards)
         with handlers.mask(mask=mask):
-            return numpyro.sample("reward", reward.law(predictor), obs=rewards)
+            return _sample("reward", reward.law(predictor), obs=rewards)
 
 
 def latents(hierarchy: "Hierarchy") -> dict[str, Float[Array, "size d"]]:
@@ -57,10 +57,19 @@ def latents(hierarchy: "Hierarchy") -> dict[str, Float[Array, "size d"]]:
     return values
 
 
+def _sample(name: str, law: dist.Distribution, obs: Array | None = None) -> Array:
+    """NumPyro's `sample`, which is an array here but could be any number to a type checker."""
+    return cast(Array, numpyro.sample(name, law, obs=obs))
+
+
+def _record(name: str, value: Array) -> Array:
+    return cast(Array, numpyro.deterministic(name, value))
+
+
 def _known_reward(reward: Reward) -> Reward:
     """The reward family with its unknown noise, if any, sampled."""
     if isinstance(reward, Gaussian) and reward.is_learned:
-        noise = numpyro.sample("reward_noise", reward.noise)
+        noise = _sample("reward_noise", reward.noise)
         return Gaussian(noise) if noise is not None else reward
     return reward
 
@@ -73,21 +82,21 @@ def _vectors(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "
         joint = is_joint(level.cov, level.size, dim)
     else:
         law = level.scale
-        deviation = numpyro.sample(f"{level.name}_scale", law.to_event(len(law.batch_shape)))
+        deviation = _sample(f"{level.name}_scale", law.to_event(len(law.batch_shape)))
         joint = False
     if joint:
         return _joint_vectors(level, loc)
     plate = numpyro.plate(f"{level.name}_plate", level.size)
     if level.centered:
         with plate:
-            return numpyro.sample(level.name, _law(level, loc, deviation))
+            return _sample(level.name, _law(level, loc, deviation))
     with plate:
-        base = numpyro.sample(f"{level.name}_base", _standard_law(level, (level.size, dim)))
+        base = _sample(f"{level.name}_base", _standard_law(level, (level.size, dim)))
     if deviation is None:
         moved = jnp.einsum("...ij,...j->...i", scale_tril(level.cov, dim), base)
     else:
         moved = deviation * base
-    return numpyro.deterministic(level.name, loc + moved)
+    return _record(level.name, loc + moved)
 
 
 def _location(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "size d"]:
@@ -96,7 +105,7 @@ def _location(level: Level, values: dict[str, Array], dim: int) -> Float[Array, 
     for parent, weights in (level.parents or {}).items():
         if is_learned(weights):
             law = mixing.law(weights, level.size, values[parent].shape[0], dim)
-            drawn = numpyro.sample(f"{level.name}_weights_{parent}", law)
+            drawn = _sample(f"{level.name}_weights_{parent}", law)
             weights = (
                 Sparse(weights.indices, drawn, weights.num_parents)
                 if isinstance(weights, Sparse)
@@ -137,6 +146,6 @@ def _joint_vectors(level: Level, loc: Float[Array, "size d"]) -> Float[Array, "s
         else:
             flat = level.family(loc.ravel(), tril)
         shaped = dist.transforms.ReshapeTransform(loc.shape, (loc.size,))
-        return numpyro.sample(level.name, dist.TransformedDistribution(flat, shaped))
-    base = numpyro.sample(f"{level.name}_base", _standard_law(level, (loc.size,)))
-    return numpyro.deterministic(level.name, loc + (tril @ base).reshape(loc.shape))
+        return _sample(level.name, dist.TransformedDistribution(flat, shaped))
+    base = _sample(f"{level.name}_base", _standard_law(level, (loc.size,)))
+    return _record(level.name, loc + (tril @ base).reshape(loc.shape))

@@ -185,8 +185,9 @@ def law(weights: Weights, size: int, parent_size: int, dim: int) -> Distribution
         prior, shapes = weights.values, [weights.indices.shape]
     else:
         prior, shapes = weights, [(size, parent_size), (size, parent_size, dim, dim)]
+    assert isinstance(prior, Distribution), "checked by is_learned"
     shape = _target(prior, shapes)
-    assert shape is not None and isinstance(prior, Distribution), "checked at declaration"
+    assert shape is not None, "checked at declaration"
     batch = shape[: len(shape) - prior.event_dim]
     return prior.expand(batch).to_event(len(batch))
 

@@ -18,18 +18,20 @@ def check_density(model: Model, seed: int = 0, n: int = 5, hierarchy: Hierarchy 
     rng = np.random.default_rng(seed)
     values, observed = unknowns(model, rng), rows(model, n, rng)
     hierarchy = hierarchy or model.hierarchy()
-    kinds = {}
+    kinds, shapes = {}, {}
 
     @jax.jit
     def density(values):
         total, trace = log_density(hierarchy.program, observed, {}, values)
         kinds.update({name: site["type"] for name, site in trace.items()})
+        shapes.update({name: trace[name]["fn"].shape() for name in values})
         return total, {group.name: trace[group.name]["value"] for group in model.groups}
 
     found, drawn = density(values)
     expected, vectors = scipy_log_density(model, values, *observed)
     np.testing.assert_allclose(found, expected, **tolerance())
     assert {name for name, kind in kinds.items() if kind == "sample"} == {*values, "reward"}
+    assert shapes == {name: np.shape(value) for name, value in values.items()}
     for group in model.groups:
         assert kinds[group.name] == ("sample" if group.centered else "deterministic")
         np.testing.assert_allclose(drawn[group.name], vectors[group.name], **tolerance(loosen=10))
