@@ -58,7 +58,7 @@ def check_joint_fits(hierarchy: Hierarchy, backend: str) -> None:
     memory = numbers**2 * jnp.result_type(float).itemsize
     if memory > _MOST_JOINT_BYTES:
         two_levels = all(not level.parents for level in hierarchy.levels[:-1])
-        fits = "Factored" if two_levels else "Svi with a mean-field guide"
+        fits = "Factored with means='decoupled'" if two_levels else "Svi with a mean-field guide"
         raise ValueError(
             f"{backend} keeps the joint covariance of {vectors:,} vectors x {hierarchy.dim} = "
             f"{numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; "

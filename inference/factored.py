@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ..models import Hierarchy
 from ..models.arrays import as_count
+from ..models.covariance import is_joint
 from ..models.pytrees import register_declaration
 from . import factored_effects, joint_effects
 from .actions import Innovation, Messages
@@ -188,6 +189,13 @@ def _check_two_levels(hierarchy: Hierarchy) -> None:
                 f"Factored takes two levels, effects without parents and actions; level "
                 f"'{level.name}' has parents {sorted(level.parents)}: use ClosedForm"
             )
+    action = hierarchy.actions
+    if not action.parents and is_joint(action.cov, action.size, hierarchy.dim):
+        raise ValueError(
+            f"Factored takes actions that are independent given their effects; level '{action.name}' "
+            "has a joint covariance of all its vectors: use ClosedForm, or Laplace where rewards are "
+            "not Gaussian"
+        )
 
 
 def _action_covariances(

@@ -156,7 +156,9 @@ class GaussianBackend(Backend[GaussianState]):
 
     def posterior(self, state: GaussianState) -> Posterior:
         """Marginal means and covariances of every level."""
-        mean, cov = _posterior(self, state)
+        # Out of jit a dict comes in alphabetical order.
+        names = [level.name for level in self.hierarchy.levels]
+        mean, cov = ({name: part[name] for name in names} for part in _posterior(self, state))
         return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
 
 

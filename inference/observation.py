@@ -53,7 +53,14 @@ def many_observations(
     """Many observations, checked; contexts are (n, d) or (n, K, d)."""
     contexts = as_numbers(contexts, "contexts")
     if contexts.ndim == 3:
-        actions = as_integers(actions, "actions", below=hierarchy.num_actions)
-        here = jnp.clip(actions, 0, hierarchy.num_actions - 1)
-        contexts = jnp.take_along_axis(contexts, here[:, None, None], axis=1)[:, 0]
+        K, dim = hierarchy.num_actions, hierarchy.dim
+        if contexts.shape[1:] != (K, dim):
+            raise ValueError(
+                f"contexts have shape {contexts.shape}; expected (n, {dim}) or (n, {K}, {dim}), a row "
+                "for each action"
+            )
+        actions = as_integers(actions, "actions", below=K)
+        if actions.shape == contexts.shape[:1]:
+            here = jnp.clip(actions, 0, K - 1)
+            contexts = jnp.take_along_axis(contexts, here[:, None, None], axis=1)[:, 0]
     return hierarchy.observations(contexts, actions, rewards)

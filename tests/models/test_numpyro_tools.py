@@ -116,7 +116,6 @@ def test_relations_that_render_model_draws(hierarchy, data):
 
 
 def test_render_model(hierarchy, data):
-    pytest.importorskip("graphviz")
     from numpyro.contrib.render import render_model
 
     source = render_model(hierarchy.program, tuple(data)).source

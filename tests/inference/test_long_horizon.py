@@ -1,0 +1,72 @@
+"""After very many updates in one scan the state is still that of all data taken at once."""
+
+import numpy as np
+import pytest
+
+from backends import updated
+from dense_posterior import dense_posterior, largest_error, posterior_by_sums
+from hierarchies import Group, Model, Rows
+from mixts.inference import ClosedForm
+
+# The largest relative error over levels, means, covariances and evidence; see `largest_error`.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
+
+
+def two_levels() -> Model:
+    """The size of the paper's synthetic experiments: K = 100, L = 3, d = 2."""
+    weights = np.random.default_rng(0).uniform(-1, 1, (100, 3))
+    effect = Group("effect", 3, cov=3.0)
+    return Model([effect, Group("action", 100, parents={"effect": weights})], 2)
+
+
+def three_levels() -> Model:
+    rng = np.random.default_rng(1)
+    effect = Group("effect", 3, cov=3.0)
+    item = Group("item", 10, parents={"effect": rng.uniform(-1, 1, (10, 3))}, cov=0.5)
+    own = rng.uniform(-1, 1, (100, 10)) / np.sqrt(10)
+    return Model([effect, item, Group("action", 100, parents={"item": own})], 2)
+
+
+def simulate(model: Model, n: int) -> Rows:
+    """Rewards of some draw of the actions, in numbers that float32 holds exactly."""
+    rng = np.random.default_rng(2)
+    x, a = rng.uniform(-1, 1, (n, 2)).astype(np.float32), rng.integers(0, 100, n)
+    theta = rng.normal(size=(100, 2))
+    y = np.sum(x * theta[a], axis=1) + rng.normal(size=n)
+    return Rows(x, a.astype(np.int32), y.astype(np.float32))
+
+
+def check(model: Model, n: int, precision: np.dtype) -> None:
+    seen = simulate(model, n)
+    backend = ClosedForm(model.hierarchy())
+    state = updated(backend, backend.init(), *(np.asarray(part) for part in seen))
+    assert int(state.taken) == n
+    assert int(state.rejected) == 0
+    posterior = backend.posterior(state)
+    found = posterior.mean, posterior.cov, posterior.log_evidence
+    error = largest_error(*found, posterior_by_sums(model, seen))
+    print(f"{n:,} updates, {len(model.groups)} levels, {precision}: largest error {error:.1e}")
+    assert error < TOLERANCE[precision.name]
+    for cov in posterior.cov.values():
+        assert np.linalg.eigvalsh(np.asarray(cov, dtype=float)).min() > 0
+    root = np.asarray(state.effects.root, dtype=float)
+    assert np.linalg.eigvalsh(root @ root.T).min() > 0
+
+
+@pytest.mark.parametrize("levels", [two_levels, three_levels])
+def test_twenty_thousand_updates(levels, precision):
+    check(levels(), 20_000, precision)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [two_levels, three_levels])
+def test_a_million_updates(levels, precision):
+    check(levels(), 1_000_000, precision)
+
+
+def test_the_reference_by_sums_is_the_dense_one():
+    """What a million updates are measured against, on a few."""
+    model = three_levels()
+    seen = simulate(model, 300)
+    dense, sums = dense_posterior(model, seen), posterior_by_sums(model, seen)
+    assert largest_error(sums.means(), sums.covs(), sums.log_evidence, dense) < 1e-10
