@@ -5,6 +5,7 @@ from .closed_form import ClosedForm
 from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
 from .laplace import Laplace
+from .nuts import Nuts, NutsStatus
 
 __all__ = [
     "Backend",
@@ -13,6 +14,8 @@ __all__ = [
     "EmpiricalBayesStatus",
     "Factored",
     "Laplace",
+    "Nuts",
+    "NutsStatus",
     "Posterior",
     "empirical_bayes",
     "log_evidence",

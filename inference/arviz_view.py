@@ -6,10 +6,9 @@ import arviz
 import numpy as np
 from jax import Array
 
-from ..models import Hierarchy
 from .backend import Posterior
 
-__all__ = ["level_coordinates", "to_arviz"]
+__all__ = ["to_arviz"]
 
 
 def to_arviz(posterior: Posterior, key: Array, n: int) -> Any:
@@ -19,19 +18,21 @@ def to_arviz(posterior: Posterior, key: Array, n: int) -> Any:
     coordinates of `movie_id` are the level's labels, or positions where it has none.
     """
     draws = {name: np.asarray(value)[None] for name, value in posterior.draw(key, n).items()}
-    coords, dims = level_coordinates(posterior.backend.hierarchy)
+    coords, dims = _coordinates(posterior)
     from_dict: Any = arviz.from_dict
     if int(arviz.__version__.split(".")[0]) >= 1:
         return from_dict({"posterior": draws}, coords=coords, dims=dims)
     return from_dict(posterior=draws, coords=coords, dims=dims)
 
 
-def level_coordinates(hierarchy: Hierarchy) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def _coordinates(posterior: Posterior) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The coordinates and dimensions of every level's variable."""
-    coords: dict[str, Any] = {"component": np.arange(hierarchy.dim)}
+    hierarchy = getattr(posterior.backend, "hierarchy", None)
+    labels = {} if hierarchy is None else {level.name: level.labels for level in hierarchy.levels}
+    coords: dict[str, Any] = {}
     dims = {}
-    for level in hierarchy.levels:
-        name = f"{level.name}_id"
-        coords[name] = list(level.labels) if level.labels else np.arange(level.size)
-        dims[level.name] = [name, "component"]
+    for name, mean in posterior.mean.items():
+        coords[f"{name}_id"] = list(labels.get(name) or range(mean.shape[0]))
+        coords["component"] = np.arange(mean.shape[1])
+        dims[name] = [f"{name}_id", "component"]
     return coords, dims

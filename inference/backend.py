@@ -8,7 +8,6 @@ import jax
 from jax import Array
 from jaxtyping import Float
 
-from ..models import Hierarchy
 from ..models.pytrees import register_declaration
 
 __all__ = ["Backend", "Posterior"]
@@ -23,8 +22,6 @@ class Backend(ABC, Generic[State]):
     is (dim,), shared by all actions, or (K, dim), a row for each. Concrete observations are checked;
     inside `jit` an observation of an action out of range changes nothing.
     """
-
-    hierarchy: Hierarchy
 
     @abstractmethod
     def init(self, key: Array | None = None) -> State:

@@ -1,0 +1,332 @@
+"""`Nuts`: Hamiltonian Monte Carlo whose chains live as long as the bandit."""
+
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+from numpyro.infer.hmc import hmc
+
+from ..models import Hierarchy
+from ..models.arrays import as_count
+from ..models.pytrees import register_declaration
+from .backend import Backend, Posterior
+from .buffer import Buffer, append, empty, reserve
+from .observation import as_context
+from .target import Position, Target, as_target
+
+__all__ = ["Nuts", "NutsState", "NutsStatus"]
+
+
+class NutsStatus(Enum):
+    """What chains can say of themselves; the value says it in words."""
+
+    OK = "no sign of trouble"
+    DIVERGING = (
+        "more than 1% of transitions diverged: try centered=False, or a higher target_accept"
+    )
+    STUCK = "a chain hardly moves or has no finite energy: check the program and the data"
+
+
+class NutsState(NamedTuple):
+    """Chains, their recent draws, and the observations they condition on.
+
+    Attributes:
+        chains: NumPyro's `HMCState`, with a leading axis over chains.
+        bank: unconstrained draws, site -> (draws, ...): what `sample` picks from.
+        buffer: all observations.
+        adapted_at: how many observations there were when adaptation last began.
+        divergences: transitions that diverged outside adaptation, so far.
+        transitions: transitions outside adaptation, so far.
+        rejected: observations ignored inside `jit`: out of range, not finite, or no room.
+    """
+
+    chains: Any
+    bank: dict[str, Array]
+    buffer: Buffer
+    adapted_at: Int[Array, ""]
+    divergences: Int[Array, ""]
+    transitions: Int[Array, ""]
+    rejected: Int[Array, ""]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Nuts(Backend[NutsState]):
+    """NUTS on a hierarchy or on any NumPyro program, warm-started from round to round.
+
+    The chains are part of the state. An observation joins a fixed-capacity buffer, the chains' energies
+    are computed anew, and each chain makes `steps` transitions; `sample` picks one of the draws they
+    left. Step sizes and masses are adapted anew whenever the observations have doubled. `posterior`
+    runs the chains on for `samples` transitions each.
+
+    Args:
+        program: a `Hierarchy`, or a NumPyro program `program(contexts, actions, rewards)`.
+        actions: for a program written by hand, the name of its action site.
+        dim: for a program written by hand, the length of a context.
+        chains: how many chains.
+        steps: transitions of each chain after an observation.
+        warmup: transitions of an adaptation.
+        samples: transitions of each chain for `posterior`.
+        capacity: room for observations at first; it doubles outside `jit`.
+        dense_mass: whether masses have correlations.
+        target_accept: acceptance rate that step sizes aim at.
+        max_depth: most doublings of a trajectory.
+    """
+
+    program: InitVar[Any]
+    actions: str = "action"
+    dim: int | None = None
+    _: KW_ONLY
+    chains: int = 2
+    steps: int = 4
+    warmup: int = 200
+    samples: int = 500
+    capacity: int = 1024
+    dense_mass: bool = False
+    target_accept: float = 0.8
+    max_depth: int = 8
+    target: Target = field(init=False)
+
+    def __post_init__(self, program: Any):
+        target = as_target(program, self.actions, self.dim, "Nuts")
+        object.__setattr__(self, "target", target)
+        for name in ("chains", "steps", "warmup", "samples", "capacity", "max_depth"):
+            object.__setattr__(self, name, as_count(getattr(self, name), f"Nuts {name}"))
+        if not 0.0 < self.target_accept < 1.0:
+            raise ValueError(
+                f"Nuts target_accept is {self.target_accept}; expected between 0 and 1"
+            )
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy behind the program, or None for a program written by hand."""
+        return self.target.hierarchy
+
+    def init(self, key: Array | None = None) -> NutsState:
+        """Chains started at draws of the prior, and adapted to it."""
+        return _init(self, jax.random.key(0) if key is None else key)
+
+    def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
+        """One observation, and `steps` transitions of each chain."""
+        seen = self.target.one_observation(context, action, reward)
+        return _update(self, self.reserve(state, 1), *(part[None] for part in seen))
+
+    def condition(self, state: NutsState, contexts: Any, actions: Any, rewards: Any) -> NutsState:
+        """Many observations; the chains are adapted to them from where they stand."""
+        seen = self.target.observations(contexts, actions, rewards)
+        state = self.reserve(state, len(seen.contexts))
+        return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
+
+    def reserve(self, state: NutsState, more: int) -> NutsState:
+        """The same state with room for `more` observations; before a `lax.scan` do it once."""
+        return state._replace(buffer=reserve(state.buffer, more))
+
+    def sample(self, key: Array, state: NutsState) -> dict[str, Float[Array, "_ d"]]:
+        """One of the draws the chains left, with the vectors of every level."""
+        return _sample(self, key, state)
+
+    def sample_scores(self, key: Array, state: NutsState, context: Any) -> Float[Array, " K"]:
+        """`x' theta_i` for every action, of one of the draws the chains left."""
+        context = as_context(self.target, context)
+        theta = self.sample(key, state)[self.target.action_site]
+        return jnp.sum(theta * context, axis=-1)
+
+    def posterior(self, state: NutsState) -> Posterior:
+        """Moments of `samples` further transitions of each chain, which the posterior draws from."""
+        state, mean, cov = _posterior(self, state)
+        return Posterior(mean, cov, None, self, state)
+
+    def status(self, state: NutsState) -> NutsStatus:
+        """Whether the chains can be trusted, as far as they can tell themselves."""
+        accepted = float(jnp.min(state.chains.mean_accept_prob))
+        if not np.isfinite(np.asarray(state.chains.potential_energy)).all() or accepted < 0.1:
+            return NutsStatus.STUCK
+        if int(state.divergences) > 0.01 * max(int(state.transitions), 1):
+            return NutsStatus.DIVERGING
+        return NutsStatus.OK
+
+    def __repr__(self) -> str:
+        what = self.target.hierarchy or self.target.function
+        return f"Nuts({what!r}, chains={self.chains}, steps={self.steps})"
+
+
+register_declaration(
+    Nuts,
+    arrays=("target",),
+    static=(
+        "actions",
+        "dim",
+        "chains",
+        "steps",
+        "warmup",
+        "samples",
+        "capacity",
+        "dense_mass",
+        "target_accept",
+        "max_depth",
+    ),
+)
+
+
+class _Kernel(NamedTuple):
+    """NumPyro's kernel on the observations of a buffer, for one chain."""
+
+    begin: Any
+    step: Any
+
+
+def _kernel(backend: Nuts, buffer: Buffer) -> _Kernel:
+    target = backend.target
+    init, sample = hmc(
+        potential_fn_gen=lambda buffer: lambda z: target.potential(z, buffer), algo="NUTS"
+    )
+
+    def begin(position: Position, key: Array, step_size: Any = 1.0, inverse_mass: Any = None):
+        return init(
+            position,
+            backend.warmup,
+            step_size=step_size,
+            inverse_mass_matrix=inverse_mass,
+            dense_mass=backend.dense_mass,
+            target_accept_prob=backend.target_accept,
+            max_tree_depth=backend.max_depth,
+            model_args=(buffer,),
+            rng_key=key,
+        )
+
+    return _Kernel(begin, lambda chain: sample(chain, (buffer,)))
+
+
+class _Run(NamedTuple):
+    """What a run of the chains left: the last positions, (chains, kept, ...), and counts."""
+
+    chains: Any
+    positions: dict[str, Array]
+    divergences: Int[Array, ""]
+    transitions: Int[Array, ""]
+
+
+def _advance(backend: Nuts, kernel: _Kernel, chains: Any, count: int, keep: int) -> _Run:
+    """So many transitions of each chain, in one loop; those outside adaptation are counted."""
+
+    def one(i: Array, carry: tuple[Any, Position, Array, Array]):
+        chain, kept, diverged, made = carry
+        counted = chain.i >= backend.warmup
+        chain = kernel.step(chain)
+        kept = jax.tree.map(lambda rows, z: rows.at[i % keep].set(z), kept, chain.z)
+        return chain, kept, diverged + (chain.diverging & counted), made + counted
+
+    def run(chain: Any) -> tuple[Any, Position, Array, Array]:
+        kept = jax.tree.map(lambda z: jnp.zeros((keep, *z.shape), z.dtype), chain.z)
+        zero = jnp.zeros((), jnp.int32)
+        return jax.lax.fori_loop(0, count, one, (chain, kept, zero, zero))
+
+    chains, kept, diverged, made = jax.vmap(run)(chains)
+    return _Run(chains, kept, diverged.sum(), made.sum())
+
+
+def _after(state: NutsState, run: _Run) -> NutsState:
+    """The state after a run of its chains."""
+    bank = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), run.positions)
+    return state._replace(
+        chains=run.chains,
+        bank=bank,
+        divergences=state.divergences + run.divergences,
+        transitions=state.transitions + run.transitions,
+    )
+
+
+def _begin(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[_Kernel, Any]:
+    """The kernel on new observations, and the chains about to adapt to them from where they stand."""
+    kernel = _kernel(backend, buffer)
+    adapted = chains.adapt_state
+    fresh = jax.vmap(kernel.begin)(
+        chains.z, chains.rng_key, adapted.step_size, adapted.inverse_mass_matrix
+    )
+    return kernel, fresh
+
+
+@jax.jit
+def _init(backend: Nuts, key: Array) -> NutsState:
+    buffer = empty(backend.capacity, backend.target.dim)
+    kernel = _kernel(backend, buffer)
+    key_start, key_chains = jax.random.split(key)
+    starts = jax.vmap(lambda k: backend.target.start(k, buffer))(
+        jax.random.split(key_start, backend.chains)
+    )
+    chains = jax.vmap(kernel.begin)(starts, jax.random.split(key_chains, backend.chains))
+    zero = jnp.zeros((), jnp.int32)
+    state = NutsState(chains, {}, buffer, zero, zero, zero, zero)
+    run = _advance(backend, kernel, chains, backend.warmup + backend.steps, backend.steps)
+    return _after(state, run)
+
+
+@jax.jit
+def _update(
+    backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
+) -> NutsState:
+    state = _record(backend, state, contexts, actions, rewards)
+    kernel, fresh = _begin(backend, state.buffer, state.chains)
+    # The chains' energies and gradients are those of the old observations.
+    chains = state.chains._replace(potential_energy=fresh.potential_energy, z_grad=fresh.z_grad)
+    taken = state.buffer.taken
+    readapt = (taken >= 2 * state.adapted_at) & (chains.i >= backend.warmup).all()
+    chains = jax.tree.map(
+        lambda new, old: jax.lax.select(jnp.broadcast_to(readapt, new.shape), new, old),
+        fresh._replace(rng_key=chains.rng_key),
+        chains,
+    )
+    state = state._replace(adapted_at=jnp.where(readapt, taken, state.adapted_at))
+    return _after(state, _advance(backend, kernel, chains, backend.steps, backend.steps))
+
+
+@jax.jit
+def _condition(
+    backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
+) -> NutsState:
+    state = _record(backend, state, contexts, actions, rewards)
+    kernel, chains = _begin(backend, state.buffer, state.chains)
+    run = _advance(backend, kernel, chains, backend.warmup + backend.steps, backend.steps)
+    return _after(state._replace(adapted_at=state.buffer.taken), run)
+
+
+def _record(
+    backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
+) -> NutsState:
+    finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
+    valid = finite & (actions >= 0) & (actions < backend.target.num_actions)
+    buffer, lost = append(state.buffer, contexts, actions, rewards, valid)
+    rejected = (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
+    return state._replace(buffer=buffer, rejected=state.rejected + rejected)
+
+
+@jax.jit
+def _sample(backend: Nuts, key: Array, state: NutsState) -> dict[str, Array]:
+    draws = jax.tree.leaves(state.bank)[0].shape[0]
+    chosen = jax.random.randint(key, (), 0, draws)
+    position = jax.tree.map(lambda leaf: leaf[chosen], state.bank)
+    return backend.target.vectors(position, state.buffer)
+
+
+@jax.jit
+def _posterior(
+    backend: Nuts, state: NutsState
+) -> tuple[NutsState, dict[str, Array], dict[str, Array]]:
+    kernel, fresh = _begin(backend, state.buffer, state.chains)
+    del fresh  # only to set the kernel up; the chains' energies are current
+    run = _advance(backend, kernel, state.chains, backend.samples, backend.samples)
+    state = _after(state, run)
+    draws = jax.lax.map(
+        lambda z: backend.target.vectors(z, state.buffer), state.bank, batch_size=64
+    )
+    mean = jax.tree.map(lambda leaf: leaf.mean(0), draws)
+    return state, mean, jax.tree.map(_covariances, draws)
+
+
+def _covariances(draws: Float[Array, "n size d"]) -> Float[Array, "size d d"]:
+    centred = draws - draws.mean(0)
+    return jnp.einsum("nkd,nke->kde", centred, centred) / (draws.shape[0] - 1)

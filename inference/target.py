@@ -1,0 +1,166 @@
+"""What an approximate backend aims at: the posterior of a hierarchy or of a program written by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+from numpyro import handlers
+from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
+from numpyro.primitives import Messenger
+
+from ..models import Gaussian, Hierarchy, Reward
+from ..models.arrays import as_count
+from ..models.data import Observations, as_observations
+from ..models.pytrees import register_declaration
+from .buffer import Buffer
+from .observation import one_observation
+
+__all__ = ["Position", "Target", "as_target"]
+
+Position = dict[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A NumPyro program, and what it calls things.
+
+    Attributes:
+        hierarchy: the declaration, or None for a program written by hand.
+        function: that program, or None for a hierarchy.
+        action_site: the site of shape (K, d) that holds the actions.
+        levels: the sites of shape (size, d): the action site and those above it.
+        num_actions: `K`.
+        dim: `d`.
+    """
+
+    hierarchy: Hierarchy | None
+    function: Callable[..., Any] | None
+    action_site: str
+    levels: tuple[str, ...]
+    num_actions: int
+    dim: int
+
+    @property
+    def reward(self) -> Reward:
+        """The family that rewards are checked against; a program written by hand is not known to have one."""
+        return Gaussian(1.0) if self.hierarchy is None else self.hierarchy.reward
+
+    def model(self, buffer: Buffer) -> None:
+        """The program on the observations of a buffer; blank rows add nothing."""
+        mask = buffer.actions >= 0
+        actions = jnp.where(mask, buffer.actions, 0)
+        program = self.function if self.hierarchy is None else self.hierarchy.program
+        assert program is not None
+        with _MaskReward(mask):
+            program(buffer.contexts, actions, buffer.rewards)
+
+    def potential(self, position: Position, buffer: Buffer) -> Float[Array, ""]:
+        """Minus the log density of the unconstrained `position` and the observations."""
+        return jnp.asarray(potential_energy(self.model, (buffer,), {}, position))
+
+    def start(self, key: Array, buffer: Buffer) -> Position:
+        """An unconstrained position drawn from the prior."""
+        trace = handlers.trace(handlers.seed(self.model, key)).get_trace(buffer)
+        values = {name: site["value"] for name, site in trace.items() if _is_latent(site)}
+        return unconstrain_fn(self.model, (buffer,), {}, values)
+
+    def sites(self, position: Position, buffer: Buffer) -> dict[str, Array]:
+        """Every latent and deterministic site at an unconstrained position."""
+        return constrain_fn(self.model, (buffer,), {}, position, return_deterministic=True)
+
+    def vectors(self, position: Position, buffer: Buffer) -> dict[str, Float[Array, "_ d"]]:
+        """The vectors of every level at an unconstrained position."""
+        sites = self.sites(position, buffer)
+        return {name: sites[name] for name in self.levels}
+
+    def observations(self, contexts: Any, actions: Any, rewards: Any) -> Observations:
+        """Observations converted and checked."""
+        K, d = self.num_actions, self.dim
+        return as_observations(contexts, actions, rewards, dim=d, num_actions=K, reward=self.reward)
+
+    def one_observation(self, context: Any, action: Any, reward: Any) -> tuple[Array, Array, Array]:
+        """One observation, checked."""
+        return one_observation(self, context, action, reward)
+
+
+register_declaration(
+    Target,
+    arrays=("hierarchy",),
+    static=("function", "action_site", "levels", "num_actions", "dim"),
+)
+
+
+class _MaskReward(Messenger):
+    """Leave masked rows out of the `reward` site, whatever program it stands in."""
+
+    def __init__(self, mask: Array):
+        super().__init__(None)
+        self.mask = mask
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["name"] == "reward":
+            msg["fn"] = msg["fn"].mask(self.mask)
+
+
+def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Target:
+    """The target of a hierarchy, or of a NumPyro program `program(contexts, actions, rewards)`.
+
+    A program written by hand must have a site named `actions`, sampled or deterministic, of shape
+    (K, dim), and a site `reward`.
+    """
+    if isinstance(program, Hierarchy):
+        levels = tuple(level.name for level in program.levels)
+        return Target(program, None, levels[-1], levels, program.num_actions, program.dim)
+    if not callable(program):
+        raise TypeError(
+            f"{backend}: got {program!r}; expected a Hierarchy, or a NumPyro program "
+            "program(contexts, actions, rewards)"
+        )
+    if dim is None:
+        raise ValueError(
+            f"{backend}: a program written by hand needs dim=<length of a context>, such as "
+            f"{backend}(program, dim=2, actions='movie')"
+        )
+    sites = _traced_sites(program, as_count(dim, f"{backend} dim"), backend)
+    if "reward" not in sites:
+        raise ValueError(f"{backend}: the program has no site 'reward'; it has {sorted(sites)}")
+    if actions not in sites or len(sites[actions]) != 2 or sites[actions][1] != dim:
+        raise ValueError(
+            f"{backend}: the program has no site '{actions}' of shape (K, {dim}); it has "
+            f"{ {name: shape for name, shape in sites.items() if name != 'reward'} }. "
+            "Name the action site with actions=..."
+        )
+    levels = tuple(n for n, s in sites.items() if len(s) == 2 and s[1] == dim and n != actions)
+    return Target(None, program, actions, (*levels, actions), sites[actions][0], dim)
+
+
+def _is_latent(site: dict[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _traced_sites(
+    program: Callable[..., Any], dim: int, backend: str
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of a program's sites, found by running it abstractly on two blank observations."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def run(key: Array) -> None:
+        blank = jnp.zeros((2, dim)), jnp.zeros(2, jnp.int32), jnp.zeros(2)
+        trace = handlers.trace(handlers.seed(program, key)).get_trace(*blank)
+        found.update(
+            (name, jnp.shape(site["value"]))
+            for name, site in trace.items()
+            if site["type"] in ("sample", "deterministic")
+        )
+
+    try:
+        jax.eval_shape(run, jax.random.key(0))
+    except Exception as error:
+        raise ValueError(
+            f"{backend}: program(contexts (n, {dim}), actions (n,), rewards (n,)) fails: {error}"
+        ) from error
+    return found
