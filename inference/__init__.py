@@ -6,6 +6,7 @@ from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log
 from .factored import Factored
 from .laplace import Laplace
 from .nuts import Nuts, NutsStatus
+from .svi import Svi, SviStatus
 
 __all__ = [
     "Backend",
@@ -17,6 +18,8 @@ __all__ = [
     "Nuts",
     "NutsStatus",
     "Posterior",
+    "Svi",
+    "SviStatus",
     "empirical_bayes",
     "log_evidence",
 ]

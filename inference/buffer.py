@@ -7,8 +7,9 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ..models.arrays import is_concrete
+from .observation import can_be_used
 
-__all__ = ["Buffer", "append", "empty", "reserve"]
+__all__ = ["Buffer", "append", "empty", "record", "reserve"]
 
 
 class Buffer(NamedTuple):
@@ -76,3 +77,16 @@ def append(
         taken=buffer.taken + valid.sum(dtype=jnp.int32) - lost.astype(jnp.int32),
     )
     return kept, lost
+
+
+def record(
+    buffer: Buffer,
+    contexts: Float[Array, "n d"],
+    actions: Int[Array, " n"],
+    rewards: Float[Array, " n"],
+    num_actions: int,
+) -> tuple[Buffer, Int[Array, ""]]:
+    """Add the observations that can be used; also how many were left out, for any reason."""
+    valid = can_be_used(contexts, actions, rewards, num_actions)
+    kept, lost = append(buffer, contexts, actions, rewards, valid)
+    return kept, (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)

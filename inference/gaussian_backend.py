@@ -18,7 +18,7 @@ from .actions import ActionState, Innovation, Messages
 from .backend import Backend, Posterior
 from .buffer import reserve
 from .linear_model import ActionModel
-from .observation import as_context, many_observations, one_observation
+from .observation import as_context, can_be_used, many_observations, one_observation
 from .refit import Likelihoods, no_likelihoods, refit_all, refit_one
 
 __all__ = ["GaussianBackend", "GaussianState"]
@@ -166,8 +166,7 @@ class GaussianBackend(Backend[GaussianState]):
 def _update(
     backend: GaussianBackend, state: GaussianState, context: Array, action: Array, reward: Array
 ) -> GaussianState:
-    finite = jnp.isfinite(reward) & jnp.isfinite(context).all()
-    valid = finite & (action >= 0) & (action < backend.model.num_actions)
+    valid = can_be_used(context, action, reward, backend.model.num_actions)
     seen = (
         jnp.where(valid, context, 0.0),
         jnp.where(valid, action, -1),
@@ -191,8 +190,7 @@ def _condition(
     backend: GaussianBackend, state: GaussianState, contexts: Array, actions: Array, rewards: Array
 ) -> GaussianState:
     model = backend.model
-    finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
-    valid = finite & (actions >= 0) & (actions < model.num_actions)
+    valid = can_be_used(contexts, actions, rewards, model.num_actions)
     seen = (
         jnp.where(valid[:, None], contexts, 0.0),
         jnp.where(valid, actions, model.num_actions),

@@ -50,9 +50,14 @@ class Sites(NamedTuple):
 
 
 class _Expansion(NamedTuple):
-    """The log density of each action at a point, its gradient and its curvature, from data alone."""
+    """The log density of each action at a point, its gradient and its curvature, from data alone.
+
+    `size` is the sum of the absolute values that were added up: rounding moves `value` by so many ulps
+    of it. Where rewards are large counts, terms `y x' theta` far larger than the log density cancel.
+    """
 
     value: Float[Array, " K"]
+    size: Float[Array, " K"]
     gradient: Float[Array, "K d"]
     curvature: Float[Array, "K d d"]
 
@@ -76,8 +81,10 @@ def fit_sites(
     def with_prior(theta: Array, data: _Expansion) -> _Expansion:
         away = theta - priors.mean
         pull = jnp.einsum("kde,ke->kd", priors.precision, away)
+        distance = 0.5 * jnp.sum(away * pull, axis=-1)
         return _Expansion(
-            data.value - 0.5 * jnp.sum(away * pull, axis=-1),
+            data.value - distance,
+            data.size + distance,
             data.gradient - pull,
             data.curvature + priors.precision,
         )
@@ -95,11 +102,13 @@ def fit_sites(
         data_there = _expand(reward, contexts, actions, rewards, theta + move)
         there = with_prior(theta + move, data_there)
         gain = jnp.sum(move * here.gradient, axis=-1)
-        # What rounding may hide counts as no loss.
-        slack = tolerance * (1.0 + jnp.abs(here.value))
-        better = there.value >= here.value - slack
+        # What rounding may hide counts as no loss. A log density may be finite where its derivatives
+        # overflow.
+        better = there.value >= here.value - tolerance * (1.0 + here.size)
+        better &= jnp.isfinite(there.curvature).all((-2, -1))
         accept = better & ~done
-        arrived = better & (gain <= slack) & (damping < 1.0)
+        small = gain <= tolerance * (1.0 + jnp.abs(here.value))
+        arrived = better & small & (damping < 1.0)
         theta, data = jax.tree.map(
             lambda new, old: jnp.where(accept.reshape(-1, *[1] * (new.ndim - 1)), new, old),
             (theta + move, data_there),
@@ -133,14 +142,18 @@ def _expand(
 
     first, second = jax.jvp(score, (predictor,), (jnp.ones_like(predictor),))
     value = reward.law(predictor).log_prob(rewards)
+    size = jnp.abs(value) + jnp.abs(rewards * predictor)
     if K == 1:  # sums instead of scatters, which are slow on a CPU
-        first, second, value = (jnp.where(inside, part, 0.0) for part in (first, second, value))
-        curvature = (contexts * -second[:, None]).T @ contexts
-        return _Expansion(value.sum()[None], (first @ contexts)[None], curvature[None])
+        first, second, value, size = (
+            jnp.where(inside, part, 0.0) for part in (first, second, value, size)
+        )
+        gradient, curvature = first @ contexts, (contexts * -second[:, None]).T @ contexts
+        return _Expansion(value.sum()[None], size.sum()[None], gradient[None], curvature[None])
     outer = contexts[:, :, None] * contexts[:, None, :]
     zero = jnp.zeros((), contexts.dtype)
     return _Expansion(
         jnp.full(K, zero).at[where].add(value, mode="drop"),
+        jnp.full(K, zero).at[where].add(size, mode="drop"),
         jnp.full((K, d), zero).at[where].add(first[:, None] * contexts, mode="drop"),
         jnp.full((K, d, d), zero).at[where].add(-second[:, None, None] * outer, mode="drop"),
     )

@@ -15,7 +15,7 @@ from ..models import Hierarchy
 from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
-from .buffer import Buffer, append, empty, reserve
+from .buffer import Buffer, empty, record, reserve
 from .observation import as_context
 from .target import Position, Target, as_target
 
@@ -265,6 +265,11 @@ def _init(backend: Nuts, key: Array) -> NutsState:
     return _after(state, run)
 
 
+def _record(backend: Nuts, state: NutsState, *seen: Array) -> NutsState:
+    buffer, left_out = record(state.buffer, *seen, backend.target.num_actions)
+    return state._replace(buffer=buffer, rejected=state.rejected + left_out)
+
+
 @jax.jit
 def _update(
     backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
@@ -294,16 +299,6 @@ def _condition(
     return _after(state._replace(adapted_at=state.buffer.taken), run)
 
 
-def _record(
-    backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
-) -> NutsState:
-    finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
-    valid = finite & (actions >= 0) & (actions < backend.target.num_actions)
-    buffer, lost = append(state.buffer, contexts, actions, rewards, valid)
-    rejected = (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
-    return state._replace(buffer=buffer, rejected=state.rejected + rejected)
-
-
 @jax.jit
 def _sample(backend: Nuts, key: Array, state: NutsState) -> dict[str, Array]:
     draws = jax.tree.leaves(state.bank)[0].shape[0]
@@ -320,13 +315,4 @@ def _posterior(
     del fresh  # only to set the kernel up; the chains' energies are current
     run = _advance(backend, kernel, state.chains, backend.samples, backend.samples)
     state = _after(state, run)
-    draws = jax.lax.map(
-        lambda z: backend.target.vectors(z, state.buffer), state.bank, batch_size=64
-    )
-    mean = jax.tree.map(lambda leaf: leaf.mean(0), draws)
-    return state, mean, jax.tree.map(_covariances, draws)
-
-
-def _covariances(draws: Float[Array, "n size d"]) -> Float[Array, "size d d"]:
-    centred = draws - draws.mean(0)
-    return jnp.einsum("nkd,nke->kde", centred, centred) / (draws.shape[0] - 1)
+    return state, *backend.target.moments(state.bank, state.buffer)

@@ -1,17 +1,24 @@
 """Observations on their way into a backend: converted and checked while their values are known."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from ..models.arrays import as_integers, as_numbers
 from ..models.data import Observations
 
-__all__ = ["as_context", "many_observations", "one_observation", "own_context"]
+__all__ = [
+    "as_context",
+    "can_be_used",
+    "many_observations",
+    "one_observation",
+    "own_context",
+]
 
 
+@runtime_checkable
 class Problem(Protocol):
     """What observations must fit: a `Hierarchy`, or the `Target` of a program."""
 
@@ -73,3 +80,11 @@ def many_observations(problem: Problem, contexts: Any, actions: Any, rewards: An
             here = jnp.clip(actions, 0, K - 1)
             contexts = jnp.take_along_axis(contexts, here[:, None, None], axis=1)[:, 0]
     return problem.observations(contexts, actions, rewards)
+
+
+def can_be_used(
+    contexts: Float[Array, "*n d"], actions: Int[Array, "*n"], rewards: Float[Array, "*n"], K: int
+) -> Bool[Array, "*n"]:
+    """Which observations have an action in range and finite numbers; the check inside `jit`."""
+    finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
+    return finite & (actions >= 0) & (actions < K)

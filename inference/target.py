@@ -46,7 +46,7 @@ class Target:
 
     @property
     def reward(self) -> Reward:
-        """The family that rewards are checked against; a program written by hand is not known to have one."""
+        """The family that rewards are checked against; any number will do for a program by hand."""
         return Gaussian(1.0) if self.hierarchy is None else self.hierarchy.reward
 
     def model(self, buffer: Buffer) -> None:
@@ -82,6 +82,14 @@ class Target:
         K, d = self.num_actions, self.dim
         return as_observations(contexts, actions, rewards, dim=d, num_actions=K, reward=self.reward)
 
+    def moments(
+        self, positions: dict[str, Array], buffer: Buffer
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Means (size, d) and covariances (size, d, d) of every level over many positions."""
+        draws = jax.lax.map(lambda z: self.vectors(z, buffer), positions, batch_size=64)
+        mean = jax.tree.map(lambda leaf: leaf.mean(0), draws)
+        return mean, jax.tree.map(_covariances, draws)
+
     def one_observation(self, context: Any, action: Any, reward: Any) -> tuple[Array, Array, Array]:
         """One observation, checked."""
         return one_observation(self, context, action, reward)
@@ -92,6 +100,11 @@ register_declaration(
     arrays=("hierarchy",),
     static=("function", "action_site", "levels", "num_actions", "dim"),
 )
+
+
+def _covariances(draws: Float[Array, "n size d"]) -> Float[Array, "size d d"]:
+    centred = draws - draws.mean(0)
+    return jnp.einsum("nkd,nke->kde", centred, centred) / (draws.shape[0] - 1)
 
 
 class _MaskReward(Messenger):

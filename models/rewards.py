@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
+from jax.scipy.special import gammaln
 
 from .arrays import as_numbers, is_concrete
 from .pytrees import register_declaration
@@ -103,7 +104,7 @@ class Poisson(Reward):
 
     def law(self, predictor: Array) -> dist.Distribution:
         """`Poisson(exp(u))`."""
-        return dist.Poisson(jnp.exp(predictor))
+        return _PoissonOfLogRate(predictor)
 
     def mean(self, predictor: Array) -> Array:
         """`f(u) = exp(u)`."""
@@ -111,6 +112,23 @@ class Poisson(Reward):
 
 
 register_declaration(Poisson, arrays=(), static=())
+
+
+class _PoissonOfLogRate(dist.Poisson):
+    """`Poisson(exp(u))` with a log density in `u`, not in the rate.
+
+    Through the rate, its second derivative is a NaN in float32 from `u = -44` down.
+    """
+
+    pytree_data_fields = ("log_rate",)
+
+    def __init__(self, log_rate: Array):
+        self.log_rate = log_rate
+        super().__init__(jnp.exp(log_rate))
+
+    def log_prob(self, value: Any) -> Array:
+        """`y u - exp(u) - log y!`."""
+        return value * self.log_rate - self.rate - gammaln(value + 1.0)
 
 
 def law_name(law: dist.Distribution) -> str:

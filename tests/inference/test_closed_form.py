@@ -26,7 +26,7 @@ def check(model: Model, seen) -> None:
 
 
 # An example compiles for seconds, so a failing one is not shrunk: it is small enough to read.
-@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
 @given(case=cases())
 def test_any_hierarchy(case, precision):
     check(*case)
@@ -39,7 +39,7 @@ def test_any_contexts(contexts, precision):
     check(model, rows(model, 40, rng, contexts, taken=3))
 
 
-@pytest.mark.parametrize(("size", "dim"), [(4, 2), (3, 1), (1, 3)])
+@pytest.mark.parametrize(("size", "dim"), [(4, 2), (3, 1)])
 def test_a_single_level_of_correlated_actions(size, dim, precision):
     rng = np.random.default_rng(2)
     mean, cov = rng.normal(size=(size, dim)), covariance("joint", size, dim, rng)

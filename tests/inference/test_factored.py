@@ -13,6 +13,7 @@ from backends import assert_same_posterior, updated
 from dense_posterior import dense_posterior, level_slices
 from gaussian_models import crossed_effects, rows
 from hierarchies import Few, Group, Model, covariance
+from mistakes import as_a_user
 from mixts.inference import ClosedForm, Factored
 from mixts.models import Gaussian, Hierarchy, Level, Sparse, linear, mab, three_level
 from scipy_density import spread
@@ -266,7 +267,8 @@ class TestRefuses:
             Factored(hierarchy)
 
     def test_something_else(self):
-        with pytest.raises(TypeError, match="Factored: got 3; expected a Hierarchy"):
+        message = "Factored: got 3; expected a Hierarchy"
+        with as_a_user(), pytest.raises(TypeError, match=message):
             Factored(3)
 
     def test_joint_means_of_too_many_effects(self):

@@ -13,7 +13,7 @@ N = 24
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_one_by_one_is_all_at_once(name, precision):
-    """One batch, two batches, batches and single rows in turn, and every order of them."""
+    """One batch, two, single rows in between, in another order; and an empty batch is nothing."""
     model, backend = make(name)
     rng = np.random.default_rng(1)
     first, second = rows(model, N, rng), rows(model, N, rng)
@@ -38,15 +38,8 @@ def test_one_by_one_is_all_at_once(name, precision):
         # Dozens of rank-one steps and one factorisation round differently, by a few ulps of the
         # largest entry rather than of each.
         assert_same_posterior(backend, a, b, loosen=10)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_no_observations_change_nothing(name, x64):
-    model, backend = make(name)
-    seen = rows(model, N, np.random.default_rng(3))
-    before = backend.condition(backend.init(), *seen)
-    after = backend.condition(before, np.zeros((0, model.dim)), [], [])
-    jax.tree.map(np.testing.assert_array_equal, after, before)
+    nothing = np.zeros((0, model.dim)), [], []
+    jax.tree.map(np.testing.assert_array_equal, backend.condition(at_once, *nothing), at_once)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

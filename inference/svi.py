@@ -1,0 +1,310 @@
+"""`Svi`: a Gaussian guide over all unknowns, fitted by stochastic gradients from round to round."""
+
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, Int
+from numpyro.distributions import (
+    Distribution,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+)
+from numpyro.optim import Adam
+
+from ..models import Hierarchy
+from ..models.arrays import as_count
+from ..models.pytrees import register_declaration
+from .backend import Backend, Posterior
+from .buffer import Buffer, empty, record, reserve
+from .observation import as_context
+from .target import Position, Target, as_target
+
+__all__ = ["Svi", "SviState", "SviStatus"]
+
+GUIDES = ("full_rank", "low_rank", "mean_field")
+
+
+class SviStatus(Enum):
+    """How the last fit looks; the value says it in words."""
+
+    OK = "the evidence lower bound is finite and has stopped rising"
+    RISING = "the evidence lower bound is still rising: more steps would help"
+    DIVERGED = "the evidence lower bound is not finite: check the program, or lower learning_rate"
+
+
+class SviState(NamedTuple):
+    """The guide and the observations it is fitted to.
+
+    Attributes:
+        optimiser: parameters of the guide and moments of their gradients, as NumPyro's `Adam` keeps them.
+        buffer: all observations.
+        key: where the fit takes its randomness from.
+        elbo: mean of the evidence lower bound over the last quarter of the latest steps.
+        rise: by how much that exceeds its mean over the quarter before.
+        noise: standard error of `rise`.
+        rejected: observations ignored inside `jit`: out of range, not finite, or no room.
+    """
+
+    optimiser: Any
+    buffer: Buffer
+    key: Array
+    elbo: Float[Array, ""]
+    rise: Float[Array, ""]
+    noise: Float[Array, ""]
+    rejected: Int[Array, ""]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Svi(Backend[SviState]):
+    """Variational inference on a hierarchy or on any NumPyro program, warm-started every round.
+
+    All unknowns, unconstrained and in one vector, are Gaussian in the guide: with a full covariance,
+    with a diagonal and `rank` further directions, or with a diagonal alone, which understates the
+    spread of correlated unknowns. Gradients are those of the path only (Roeder et al. 2017): they have
+    no noise where the guide is right, so that a Gaussian posterior is found exactly.
+
+    Args:
+        program: a `Hierarchy`, or a NumPyro program `program(contexts, actions, rewards)`.
+        actions: for a program written by hand, the name of its action site.
+        dim: for a program written by hand, the length of a context.
+        guide: "full_rank", "low_rank" or "mean_field".
+        rank: directions of the low-rank guide.
+        steps: steps after an observation.
+        fit_steps: steps of `init` and `condition`, whose step size falls to a hundredth on the way.
+        particles: draws of the guide for a gradient.
+        learning_rate: step size of Adam.
+        samples: draws of the guide for the moments of `posterior`.
+        capacity: room for observations at first; it doubles outside `jit`.
+    """
+
+    program: InitVar[Any]
+    actions: str = "action"
+    dim: int | None = None
+    _: KW_ONLY
+    guide: str = "full_rank"
+    rank: int = 10
+    steps: int = 20
+    fit_steps: int = 3000
+    particles: int = 8
+    learning_rate: float = 0.05
+    samples: int = 4000
+    capacity: int = 1024
+    target: Target = field(init=False)
+
+    def __post_init__(self, program: Any):
+        target = as_target(program, self.actions, self.dim, "Svi")
+        object.__setattr__(self, "target", target)
+        if self.guide not in GUIDES:
+            raise ValueError(f"Svi guide is {self.guide!r}; expected one of {', '.join(GUIDES)}")
+        for name in ("rank", "steps", "fit_steps", "particles", "samples", "capacity"):
+            object.__setattr__(self, name, as_count(getattr(self, name), f"Svi {name}"))
+        if not self.learning_rate > 0.0:
+            raise ValueError(
+                f"Svi learning_rate is {self.learning_rate}; expected a positive number"
+            )
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy behind the program, or None for a program written by hand."""
+        return self.target.hierarchy
+
+    def init(self, key: Array | None = None) -> SviState:
+        """The guide fitted to the prior."""
+        return _init(self, jax.random.key(0) if key is None else key)
+
+    def update(self, state: SviState, context: Any, action: Any, reward: Any) -> SviState:
+        """One observation, and `steps` steps from where the guide stands."""
+        seen = self.target.one_observation(context, action, reward)
+        state = self.reserve(state, 1)
+        return _observe(
+            self, state, *(part[None] for part in seen), steps=self.steps, falling=False
+        )
+
+    def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
+        """Many observations, and `fit_steps` steps from where the guide stands."""
+        seen = self.target.observations(contexts, actions, rewards)
+        state = self.reserve(state, len(seen.contexts))
+        rows = seen.contexts, seen.actions, seen.rewards
+        return _observe(self, state, *rows, steps=self.fit_steps, falling=True)
+
+    def reserve(self, state: SviState, more: int) -> SviState:
+        """The same state with room for `more` observations; before a `lax.scan` do it once."""
+        return state._replace(buffer=reserve(state.buffer, more))
+
+    def sample(self, key: Array, state: SviState) -> dict[str, Float[Array, "_ d"]]:
+        """One draw of the guide, as the vectors of every level."""
+        return _sample(self, key, state)
+
+    def sample_scores(self, key: Array, state: SviState, context: Any) -> Float[Array, " K"]:
+        """`x' theta_i` for every action, of one draw of the guide."""
+        context = as_context(self.target, context)
+        theta = self.sample(key, state)[self.target.action_site]
+        return jnp.sum(theta * context, axis=-1)
+
+    def posterior(self, state: SviState) -> Posterior:
+        """Moments of the guide, from `samples` draws."""
+        mean, cov = _posterior(self, state)
+        return Posterior(mean, cov, None, self, state)
+
+    def status(self, state: SviState) -> SviStatus:
+        """How the last fit looks."""
+        if not np.isfinite(float(state.elbo)):
+            return SviStatus.DIVERGED
+        return SviStatus.RISING if state.rise > 4 * state.noise + 0.1 else SviStatus.OK
+
+    def __repr__(self) -> str:
+        what = self.target.hierarchy or self.target.function
+        return f"Svi({what!r}, guide={self.guide!r})"
+
+
+register_declaration(
+    Svi,
+    arrays=("target",),
+    static=(
+        "actions",
+        "dim",
+        "guide",
+        "rank",
+        "steps",
+        "fit_steps",
+        "particles",
+        "learning_rate",
+        "samples",
+        "capacity",
+    ),
+)
+
+
+def _guide(parameters: dict[str, Array]) -> Distribution:
+    """The guide's law of the vector of all unknowns."""
+    loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
+    if "below" in parameters:
+        tril = jnp.tril(parameters["below"], -1) * scale[:, None] + jnp.diag(scale)
+        return MultivariateNormal(loc, scale_tril=tril)
+    if "factor" in parameters:
+        return LowRankMultivariateNormal(loc, parameters["factor"] * scale[:, None], scale**2)
+    return Normal(loc, scale).to_event(1)
+
+
+def _start(backend: Svi, size: int, key: Array, loc: Array) -> dict[str, Array]:
+    parameters = {"loc": loc, "log_scale": jnp.full(size, jnp.log(0.3))}
+    if backend.guide == "full_rank":
+        parameters["below"] = jnp.zeros((size, size))
+    elif backend.guide == "low_rank":
+        parameters["factor"] = 0.1 * jax.random.normal(key, (size, min(backend.rank, size)))
+    return parameters
+
+
+def _position_like(backend: Svi, buffer: Buffer) -> Any:
+    """From the vector of all unknowns to a position of the target."""
+    blank = jax.eval_shape(lambda: backend.target.start(jax.random.key(0), buffer))
+    return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank))[1]
+
+
+def _fit(
+    backend: Svi, optimiser_state: Any, buffer: Buffer, key: Array, steps: int, falling: bool
+) -> tuple[Any, Float[Array, " steps"]]:
+    """So many steps of Adam on the evidence lower bound; also its value at each of them."""
+    to_position = _position_like(backend, buffer)
+    optimiser = _optimiser(backend, steps if falling else None)
+
+    def loss(parameters: dict[str, Array], key: Array) -> Array:
+        law: Any = _guide(parameters)
+        fixed = _guide(jax.lax.stop_gradient(parameters))
+        vectors = law.rsample(key, (backend.particles,))
+        energies = jax.vmap(lambda v: backend.target.potential(to_position(v), buffer))(vectors)
+        return jnp.mean(energies + fixed.log_prob(vectors))
+
+    def step(state: Any, key: Array) -> tuple[Any, Array]:
+        value, slope = jax.value_and_grad(loss)(optimiser.get_params(state), key)
+        # One bad draw must not spoil the guide; a bad guide shows in the bound.
+        good = jnp.isfinite(value)
+        slope = jax.tree.map(lambda leaf: jnp.where(good & jnp.isfinite(leaf), leaf, 0.0), slope)
+        return optimiser.update(slope, state), -value
+
+    return jax.lax.scan(step, optimiser_state, jax.random.split(key, steps))
+
+
+def _optimiser(backend: Svi, falling_over: int | None) -> Adam:
+    """Adam with a step size that falls to a hundredth, or stays at a tenth."""
+
+    def rate(step: Array) -> Array:
+        if falling_over is None:
+            return jnp.full((), 0.1 * backend.learning_rate)
+        return backend.learning_rate * 0.01 ** (step / falling_over)
+
+    return Adam(rate)
+
+
+def _after(
+    state: SviState, optimiser_state: Any, elbos: Float[Array, " steps"], key: Array
+) -> SviState:
+    quarter = max(elbos.shape[0] // 4, 1)
+    before, last = elbos[-2 * quarter : -quarter], elbos[-quarter:]
+    return state._replace(
+        optimiser=optimiser_state,
+        key=key,
+        elbo=last.mean(),
+        rise=last.mean() - before.mean(),
+        noise=jnp.sqrt((before.var() + last.var()) / quarter),
+    )
+
+
+@jax.jit
+def _init(backend: Svi, key: Array) -> SviState:
+    buffer = empty(backend.capacity, backend.target.dim)
+    key, key_loc, key_start, key_fit = jax.random.split(key, 4)
+    loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
+    parameters = _start(backend, loc.shape[0], key_start, 0.1 * loc)
+    begun = _optimiser(backend, backend.fit_steps).init(parameters)
+    fitted, elbos = _fit(backend, begun, buffer, key_fit, backend.fit_steps, falling=True)
+    zero = jnp.zeros(())
+    state = SviState(fitted, buffer, key, zero, zero, zero, jnp.zeros((), jnp.int32))
+    return _after(state, fitted, elbos, key)
+
+
+@partial(jax.jit, static_argnames=("steps", "falling"))
+def _observe(
+    backend: Svi,
+    state: SviState,
+    contexts: Array,
+    actions: Array,
+    rewards: Array,
+    *,
+    steps: int,
+    falling: bool,
+) -> SviState:
+    buffer, left_out = record(state.buffer, contexts, actions, rewards, backend.target.num_actions)
+    state = state._replace(buffer=buffer, rejected=state.rejected + left_out)
+    optimiser = _optimiser(backend, steps if falling else None)
+    begun = state.optimiser
+    if falling:
+        begun = optimiser.init(optimiser.get_params(begun))
+    key, key_fit = jax.random.split(state.key)
+    fitted, elbos = _fit(backend, begun, buffer, key_fit, steps, falling)
+    return _after(state, fitted, elbos, key)
+
+
+def _draw(backend: Svi, key: Array, state: SviState) -> Position:
+    parameters = _optimiser(backend, None).get_params(state.optimiser)
+    return _position_like(backend, state.buffer)(_guide(parameters).sample(key))
+
+
+@jax.jit
+def _sample(backend: Svi, key: Array, state: SviState) -> dict[str, Array]:
+    return backend.target.vectors(_draw(backend, key, state), state.buffer)
+
+
+@jax.jit
+def _posterior(backend: Svi, state: SviState) -> tuple[dict[str, Array], dict[str, Array]]:
+    keys = jax.random.split(state.key, backend.samples)
+    positions = jax.vmap(lambda key: _draw(backend, key, state))(keys)
+    return backend.target.moments(positions, state.buffer)
