@@ -1,6 +1,7 @@
 """What the data say: posterior backends, exact and approximate, behind one interface."""
 
 from .backend import Backend, Posterior
+from .calibration import Calibration, calibrate
 from .closed_form import ClosedForm
 from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
@@ -10,6 +11,7 @@ from .svi import Svi, SviStatus
 
 __all__ = [
     "Backend",
+    "Calibration",
     "ClosedForm",
     "EmpiricalBayes",
     "EmpiricalBayesStatus",
@@ -20,6 +22,7 @@ __all__ = [
     "Posterior",
     "Svi",
     "SviStatus",
+    "calibrate",
     "empirical_bayes",
     "log_evidence",
 ]

@@ -1,33 +1,60 @@
-"""ArviZ's view of a posterior: the only place that knows ArviZ's versions."""
+"""ArviZ's view of posteriors: the only place that knows ArviZ's versions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import arviz
 import numpy as np
 from jax import Array
 
+from ..models import Hierarchy
 from .backend import Posterior
 
-__all__ = ["to_arviz"]
+__all__ = ["groups_to_arviz", "to_arviz"]
 
 
-def to_arviz(posterior: Posterior, key: Array, n: int) -> Any:
+def to_arviz(
+    posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None
+) -> Any:
     """`n` joint draws in a group "posterior": a variable per level, dimensions named after levels.
 
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the
-    coordinates of `movie_id` are the level's labels, or positions where it has none.
+    coordinates of `movie_id` are the level's labels, or positions where it has none. Labels are those
+    of `hierarchy`, by default the backend's own.
     """
     draws = {name: np.asarray(value)[None] for name, value in posterior.draw(key, n).items()}
-    coords, dims = _coordinates(posterior)
+    coords, dims = _coordinates(posterior, hierarchy)
     from_dict: Any = arviz.from_dict
-    if int(arviz.__version__.split(".")[0]) >= 1:
+    if _gives_trees():
         return from_dict({"posterior": draws}, coords=coords, dims=dims)
     return from_dict(posterior=draws, coords=coords, dims=dims)
 
 
-def _coordinates(posterior: Posterior) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def groups_to_arviz(
+    views: Mapping[str, tuple[Posterior, Array]], n: int, hierarchy: Hierarchy
+) -> Any:
+    """`n` joint draws of each posterior, by its key: one object with a group for each."""
+    groups: dict[str, Any] = {
+        group: to_arviz(posterior, key, n, hierarchy)["posterior"]
+        for group, (posterior, key) in views.items()
+    }
+    if _gives_trees():
+        from xarray import DataTree
+
+        return DataTree.from_dict({group: tree.to_dataset() for group, tree in groups.items()})
+    return arviz.InferenceData(**groups)
+
+
+def _gives_trees() -> bool:
+    """Whether this is ArviZ 1, which holds groups in an `xarray.DataTree`."""
+    return int(arviz.__version__.split(".")[0]) >= 1
+
+
+def _coordinates(
+    posterior: Posterior, hierarchy: Hierarchy | None
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The coordinates and dimensions of every level's variable."""
-    hierarchy = getattr(posterior.backend, "hierarchy", None)
+    hierarchy = hierarchy or getattr(posterior.backend, "hierarchy", None)
     labels = {} if hierarchy is None else {level.name: level.labels for level in hierarchy.levels}
     coords: dict[str, Any] = {}
     dims = {}

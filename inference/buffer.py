@@ -81,10 +81,10 @@ def append(
 
 def record(
     buffer: Buffer,
+    num_actions: int,
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
-    num_actions: int,
 ) -> tuple[Buffer, Int[Array, ""]]:
     """Add the observations that can be used; also how many were left out, for any reason."""
     valid = can_be_used(contexts, actions, rewards, num_actions)

@@ -266,7 +266,7 @@ def _init(backend: Nuts, key: Array) -> NutsState:
 
 
 def _record(backend: Nuts, state: NutsState, *seen: Array) -> NutsState:
-    buffer, left_out = record(state.buffer, *seen, backend.target.num_actions)
+    buffer, left_out = record(state.buffer, backend.target.num_actions, *seen)
     return state._replace(buffer=buffer, rejected=state.rejected + left_out)
 
 

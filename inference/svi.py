@@ -282,7 +282,7 @@ def _observe(
     steps: int,
     falling: bool,
 ) -> SviState:
-    buffer, left_out = record(state.buffer, contexts, actions, rewards, backend.target.num_actions)
+    buffer, left_out = record(state.buffer, backend.target.num_actions, contexts, actions, rewards)
     state = state._replace(buffer=buffer, rejected=state.rejected + left_out)
     optimiser = _optimiser(backend, steps if falling else None)
     begun = state.optimiser

@@ -8,7 +8,9 @@ from dense_posterior import dense_posterior, largest_error, posterior_by_sums
 from hierarchies import Group, Model, Rows
 from mixts.inference import ClosedForm
 
-# The largest relative error over levels, means, covariances and evidence; see `largest_error`.
+# The largest relative error over levels, means, covariances and evidence; see `largest_error`. Measured:
+# 2e-14 in float64; in float32 5e-5 for means, 3e-6 for covariances, and 3e-4 for the evidence, which
+# is a plain sum of a million terms.
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 
 
@@ -45,7 +47,6 @@ def check(model: Model, n: int, precision: np.dtype) -> None:
     posterior = backend.posterior(state)
     found = posterior.mean, posterior.cov, posterior.log_evidence
     error = largest_error(*found, posterior_by_sums(model, seen))
-    print(f"{n:,} updates, {len(model.groups)} levels, {precision}: largest error {error:.1e}")
     assert error < TOLERANCE[precision.name]
     for cov in posterior.cov.values():
         assert np.linalg.eigvalsh(np.asarray(cov, dtype=float)).min() > 0
@@ -53,12 +54,6 @@ def check(model: Model, n: int, precision: np.dtype) -> None:
     assert np.linalg.eigvalsh(root @ root.T).min() > 0
 
 
-@pytest.mark.parametrize("levels", [two_levels, three_levels])
-def test_twenty_thousand_updates(levels, precision):
-    check(levels(), 20_000, precision)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("levels", [two_levels, three_levels])
 def test_a_million_updates(levels, precision):
     check(levels(), 1_000_000, precision)

@@ -1,0 +1,445 @@
+"""Posteriors side by side: how far each backend is from a reference, and what it costs."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from jax import Array
+from jaxtyping import Float
+
+from ..models import Data, Hierarchy
+from ..models.arrays import as_count
+from .backend import Backend, Posterior
+from .closed_form import ClosedForm
+from .nuts import Nuts
+from .observation import as_context
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Comparison", "compare"]
+
+_INTERVAL = 0.9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Backends against a reference, on the same data.
+
+    The reference's own row compares a second, independent run and set of draws of it with the first:
+    it says how large the columns are by chance alone, for a backend that is right.
+
+    Attributes:
+        table: a row per backend, the reference first (`reference` is True). Over all numbers of all
+            levels: `mean_error` and `mean_error_max`, root mean square and largest distance of means, in
+            standard deviations of the reference; `sd_ratio`, `sd_ratio_min`, `sd_ratio_max`, geometric
+            mean and extremes of the standard deviations over the reference's; `wasserstein`, average
+            Wasserstein-1 distance of the draws, in standard deviations of the reference; `coverage`,
+            average share of the reference's draws inside the backend's central 90% intervals. Then
+            `best_tv`, total variation distance of the probabilities of being best; `seconds` of
+            `condition` and `posterior` once compiled, and `compile_seconds` that the first run took
+            longer (next to nothing if a backend of this form has run before); and `status`, "ok" or
+            what the backend says of itself.
+        by_level: the columns from `mean_error` to `coverage` by backend and level.
+        best: (actions, backends) probability of each action to be best in `context`.
+        posteriors: backend's name -> its posterior.
+        intervals: backend's name -> level -> (2, size, d), the ends of central 90% intervals.
+        hierarchy: what all of them are posteriors of.
+        context: the context that `best` is about, (d,) or (K, d).
+        draws: how many draws there are of each.
+        keys: backend's name -> the key of its draws.
+    """
+
+    table: pd.DataFrame
+    by_level: pd.DataFrame
+    best: pd.DataFrame
+    posteriors: dict[str, Posterior]
+    intervals: dict[str, dict[str, Any]]
+    hierarchy: Hierarchy
+    context: Array
+    draws: int
+    keys: dict[str, Array]
+
+    @property
+    def reference(self) -> str:
+        """The reference's name."""
+        return next(iter(self.posteriors))
+
+    def plot(self) -> "Figure":
+        """Intervals of a few vectors, and who is best: see `comparison_plot`."""
+        from .comparison_plot import plot_comparison
+
+        return plot_comparison(self)
+
+    def to_arviz(self) -> Any:
+        """The draws as one ArviZ object: a group per backend, a variable per level.
+
+        A group has the backend's name, in small letters and with underscores: "SVI, mean field" is
+        `svi_mean_field`.
+        """
+        from .arviz_view import groups_to_arviz
+
+        groups = dict(zip(_group_names(self.posteriors), self.posteriors, strict=True))
+        return groups_to_arviz(
+            {group: (self.posteriors[name], self.keys[name]) for group, name in groups.items()},
+            self.draws,
+            self.hierarchy,
+        )
+
+    def __repr__(self) -> str:
+        return _text(self.table)
+
+
+def compare(
+    hierarchy: Hierarchy,
+    data: Data,
+    backends: Mapping[str, Any],
+    reference: Any = "exact",
+    *,
+    context: Any = None,
+    draws: int = 2000,
+    key: Array | None = None,
+) -> Comparison:
+    """Condition every backend on the same data and measure how far it is from a reference.
+
+    Args:
+        hierarchy: the hierarchy whose posterior is wanted.
+        data: the observations.
+        backends: name -> function from the hierarchy to a backend, as every backend's constructor is,
+            or a backend already built: `{"Laplace": Laplace, "NUTS": lambda h: Nuts(h, chains=4)}`.
+        reference: the name of one of the backends, a function like them, or "exact": `ClosedForm`
+            where it applies, and elsewhere NUTS with 4 chains of 1000 transitions of warm-up and 2000
+            kept ones, under the name "long NUTS".
+        context: where actions are compared: (d,), or (K, d) with a row for each action. By default the
+            mean of the contexts seen.
+        draws: how many draws to take of each posterior. Distances of draws have a Monte Carlo error
+            of the order `1 / sqrt(draws)`, which the reference's own row shows.
+        key: source of all randomness; `jax.random.key(0)` by default.
+    """
+    sources, chosen = _check(hierarchy, data, backends, reference)
+    draws = as_count(draws, "compare draws")
+    where = _context(hierarchy, data, context)
+    key = jax.random.key(0) if key is None else key
+    built = {name: _build(name, source, hierarchy) for name, source in sources.items()}
+
+    posteriors, keys, intervals, rows, level_rows, best = {}, {}, {}, {}, {}, {}
+    standard = None
+    for position, (name, backend) in enumerate(built.items()):
+        key_run, key_rerun, keys[name], key_redraw = jax.random.split(
+            jax.random.fold_in(key, position), 4
+        )
+        run = _run(backend, data, key_run, key_rerun if name == chosen else key_run)
+        posteriors[name] = run.posterior
+        _check_levels(name, run.posterior, hierarchy)
+        found = _summarise(run.posterior, hierarchy, where, keys[name], draws)
+        intervals[name] = found.intervals
+        best[name] = found.best
+        if standard is None:
+            standard = found
+            found = _summarise(run.again, hierarchy, where, key_redraw, draws)
+        distances = {
+            level.name: _distances(level.name, found, standard) for level in hierarchy.levels
+        }
+        level_rows |= {(name, level): _errors([part]) for level, part in distances.items()}
+        rows[name] = {
+            "reference": name == chosen,
+            **_errors(list(distances.values())),
+            "best_tv": 0.5 * np.abs(found.best - standard.best).sum(),
+            "seconds": run.seconds,
+            "compile_seconds": run.compile_seconds,
+            "status": _status(run.posterior),
+        }
+    actions = hierarchy.actions
+    return Comparison(
+        table=_frame(rows, ["backend"]),
+        by_level=_frame(level_rows, ["backend", "level"]),
+        best=pd.DataFrame(
+            best,
+            index=pd.Index(actions.labels or range(actions.size), name=actions.name),
+        ).rename_axis(columns="backend"),
+        posteriors=posteriors,
+        intervals=intervals,
+        hierarchy=hierarchy,
+        context=where,
+        draws=draws,
+        keys=keys,
+    )
+
+
+def _check(
+    hierarchy: Any, data: Any, backends: Any, reference: Any
+) -> tuple[dict[str, Any], str]:
+    """Every backend by its name, the reference first, and the reference's name."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise TypeError(f"compare: got {hierarchy!r}; expected a Hierarchy")
+    if not isinstance(data, Data):
+        raise TypeError(
+            f"compare: data is a {type(data).__name__}; expected Data(contexts, actions, rewards)"
+        )
+    hierarchy.observations(*data)
+    example = "{'Laplace': Laplace, 'NUTS': lambda h: Nuts(h, chains=4)}"
+    if not isinstance(backends, Mapping):
+        raise TypeError(
+            f"compare: backends is {backends!r}; expected a dict from a name to a function from the "
+            f"hierarchy to a backend, such as {example}"
+        )
+    if not backends:
+        raise ValueError(f"compare: backends is empty; expected at least one, such as {example}")
+    for name, source in backends.items():
+        if not isinstance(name, str) or not name.strip():
+            raise TypeError(f"compare: a backend has the name {name!r}; expected a text")
+        _check_source(f"backend '{name}'", source)
+
+    if isinstance(reference, str):
+        if reference in backends:
+            return {reference: backends[reference], **backends}, reference
+        if reference != "exact":
+            known = ", ".join(f"'{name}'" for name in backends)
+            raise ValueError(
+                f"compare: reference is '{reference}'; expected 'exact', one of the backends' names "
+                f"({known}), or a function from the hierarchy to a backend"
+            )
+        exact = hierarchy.why_not_exact is None
+        name = "exact" if exact else "long NUTS"
+        source = ClosedForm if exact else _long_nuts(len(data))
+    else:
+        _check_source("reference", reference)
+        name, source = "reference", reference
+    if name in backends:
+        raise ValueError(
+            f"compare: the reference is called '{name}', and so is one of the backends: rename the "
+            f"backend, or make it the reference by reference='{name}'"
+        )
+    return {name: source, **backends}, name
+
+
+def _check_source(what: str, source: Any) -> None:
+    if not isinstance(source, Backend) and not callable(source):
+        raise TypeError(
+            f"compare: {what} is {source!r}; expected a function from the hierarchy to a backend, "
+            "such as Laplace or lambda h: Nuts(h, chains=4), or a backend already built"
+        )
+
+
+def _long_nuts(observations: int) -> Callable[[Hierarchy], Nuts]:
+    room = max(observations, 1)
+    return lambda h: Nuts(h, chains=4, warmup=1000, samples=2000, capacity=room)
+
+
+def _context(hierarchy: Hierarchy, data: Data, context: Any) -> Array:
+    if context is not None:
+        return as_context(hierarchy, context)
+    if not len(data):
+        raise ValueError(
+            "compare: data hold no observations, so there is no mean context to find the best action "
+            "in; give context=<(d,), or (K, d) with a row for each action>"
+        )
+    return data.contexts.mean(0)
+
+
+def _build(name: str, source: Any, hierarchy: Hierarchy) -> Backend[Any]:
+    if isinstance(source, Backend):
+        return source
+    try:
+        backend = source(hierarchy)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"compare: backend '{name}' does not take this hierarchy: {error}"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise TypeError(
+            f"compare: backend '{name}': its function returned a {type(backend).__name__}; expected a "
+            "backend, such as Laplace(hierarchy)"
+        )
+    return backend
+
+
+class _Run(NamedTuple):
+    """The posterior of a first run and of one `again`, which is timed without compiling."""
+
+    posterior: Posterior
+    again: Posterior
+    seconds: float
+    compile_seconds: float
+
+
+def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array) -> _Run:
+    state = jax.block_until_ready(backend.init(key))
+    posterior, first = _timed(backend, state, data)
+    if key_again is not key:
+        state = jax.block_until_ready(backend.init(key_again))
+    again, seconds = _timed(backend, state, data)
+    return _Run(posterior, again, seconds, max(first - seconds, 0.0))
+
+
+def _timed(backend: Backend[Any], state: Any, data: Data) -> tuple[Posterior, float]:
+    start = time.perf_counter()
+    posterior = backend.posterior(backend.condition(state, *data))
+    jax.block_until_ready((posterior.mean, posterior.cov, posterior.state))
+    return posterior, time.perf_counter() - start
+
+
+def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:
+    for level in hierarchy.levels:
+        expected = (level.size, hierarchy.dim)
+        found = np.shape(posterior.mean.get(level.name, ()))
+        if found != expected:
+            raise ValueError(
+                f"compare: the posterior of backend '{name}' has "
+                f"{f'shape {found}' if found else 'nothing'} for level '{level.name}'; expected "
+                f"{expected}: build it from the hierarchy that is compared"
+            )
+
+
+class _Summary(NamedTuple):
+    """What is compared of a posterior: by level, its numbers in a row."""
+
+    mean: dict[str, Float[np.ndarray, " N"]]
+    sd: dict[str, Float[np.ndarray, " N"]]
+    draws: dict[str, Float[np.ndarray, "n N"]]  # each number's, in rising order
+    intervals: dict[str, Float[np.ndarray, "2 size d"]]
+    best: Float[np.ndarray, " K"]
+
+
+def _summarise(
+    posterior: Posterior, hierarchy: Hierarchy, context: Array, key: Array, n: int
+) -> _Summary:
+    drawn = {name: np.asarray(value) for name, value in posterior.draw(key, n).items()}
+    best = _probabilities_of_best(drawn[hierarchy.actions.name], np.asarray(context))
+    mean, sd, draws, intervals = {}, {}, {}, {}
+    tail = (1.0 - _INTERVAL) / 2
+    for name in (level.name for level in hierarchy.levels):
+        variances = np.diagonal(np.asarray(posterior.cov[name]), axis1=-2, axis2=-1)
+        mean[name] = np.asarray(posterior.mean[name], dtype=float).ravel()
+        with np.errstate(invalid="ignore"):
+            sd[name] = np.sqrt(variances.astype(float)).ravel()
+        draws[name] = np.sort(drawn[name].reshape(n, -1), axis=0)
+        ends = np.quantile(draws[name], [tail, 1.0 - tail], axis=0)
+        intervals[name] = ends.reshape(2, *drawn[name].shape[1:])
+    return _Summary(mean, sd, draws, intervals, best)
+
+
+def _probabilities_of_best(
+    theta: Float[np.ndarray, "n K d"], context: np.ndarray
+) -> Float[np.ndarray, " K"]:
+    """How often each action scores highest; actions with the same score share the draw."""
+    scores = np.sum(theta * context, axis=-1, dtype=float)
+    highest = scores == scores.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return (highest / highest.sum(axis=1, keepdims=True)).mean(axis=0)
+
+
+class _Distances(NamedTuple):
+    """How far each number of a level is from the reference's."""
+
+    shift: Float[np.ndarray, " N"]
+    ratio: Float[np.ndarray, " N"]
+    wasserstein: Float[np.ndarray, " N"]
+    coverage: Float[np.ndarray, " N"]
+
+
+def _distances(level: str, found: _Summary, standard: _Summary) -> _Distances:
+    """Of two samples of one size, the Wasserstein-1 distance pairs their sorted numbers."""
+    mean, sd, draws = standard.mean[level], standard.sd[level], standard.draws[level]
+    low, high = found.intervals[level].reshape(2, -1)
+    # A posterior that has collapsed or has no numbers shows as infinity or NaN, and in the status.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _Distances(
+            shift=np.abs(found.mean[level] - mean) / sd,
+            ratio=found.sd[level] / sd,
+            wasserstein=np.abs(found.draws[level] - draws).mean(0, dtype=float) / sd,
+            coverage=((draws >= low) & (draws <= high)).mean(0),
+        )
+
+
+def _errors(parts: list[_Distances]) -> dict[str, float]:
+    """The columns from `mean_error` to `coverage`."""
+    shift, ratio, wasserstein, coverage = (np.concatenate(each) for each in zip(*parts, strict=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        typical_ratio = np.exp(np.log(ratio).mean())
+    return {
+        "mean_error": np.sqrt(np.mean(shift**2)),
+        "mean_error_max": shift.max(),
+        "sd_ratio": typical_ratio,
+        "sd_ratio_min": ratio.min(),
+        "sd_ratio_max": ratio.max(),
+        "wasserstein": wasserstein.mean(),
+        "coverage": coverage.mean(),
+    }
+
+
+def _status(posterior: Posterior) -> str:
+    """What a backend says of itself, in words."""
+    own = getattr(posterior.backend, "status", None)
+    if own is not None:
+        status = own(posterior.state)
+        if status.name != "OK":
+            return status.value
+    likelihoods = getattr(posterior.state, "likelihoods", None)
+    if likelihoods is not None and int(likelihoods.unconverged):
+        return f"{int(likelihoods.unconverged)} fits stopped before they had converged"
+    numbers = jax.tree.leaves((posterior.mean, posterior.cov))
+    if not all(np.isfinite(leaf).all() for leaf in numbers):
+        return "means or covariances are not finite"
+    return "ok"
+
+
+def _frame(rows: dict[Any, dict[str, Any]], names: list[str]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(rows.values()))
+    if len(names) == 1:
+        frame.index = pd.Index(list(rows), name=names[0])
+    else:
+        frame.index = pd.MultiIndex.from_tuples(list(rows), names=names)
+    return frame
+
+
+def _group_names(names: Iterable[str]) -> list[str]:
+    """A different identifier for each name."""
+    groups: list[str] = []
+    for name in names:
+        group = re.sub(r"\W+", "_", name.lower()).strip("_")
+        if not group.isidentifier():
+            group = f"backend_{group}".rstrip("_")
+        while group in groups:
+            group += "_again"
+        groups.append(group)
+    return groups
+
+
+_HEADINGS = {
+    "mean error": {"mean_error": "rms", "mean_error_max": "max"},
+    "sd ratio": {"sd_ratio": "mean", "sd_ratio_min": "min", "sd_ratio_max": "max"},
+    "draws": {"wasserstein": "W1", "coverage": "coverage", "best_tv": "best TV"},
+    "seconds": {"seconds": "run", "compile_seconds": "compile"},
+}
+
+
+def _text(table: pd.DataFrame) -> str:
+    """The table under two lines of headings, and what went wrong below it."""
+    names = [
+        f"{name} (reference)" if is_reference else str(name)
+        for name, is_reference in table["reference"].items()
+    ]
+    lines = [_padded(["", "", *names])]
+    for above, columns in _HEADINGS.items():
+        digits = 2 if above == "seconds" else 3
+        parts = [
+            _padded([below, *(f"{value:.{digits}f}" for value in table[column])], right=True)
+            for column, below in columns.items()
+        ]
+        block = ["  ".join(row) for row in zip(*parts, strict=True)]
+        lines.append([above.center(len(block[0])), *block])
+    troubles = table["status"][table["status"] != "ok"]
+    lines.append(["", "status", *("see below" if name in troubles else "ok" for name in table.index)])
+    text = ["   ".join(row).rstrip() for row in zip(*lines, strict=True)]
+    return "\n".join([*text, *(f"{name}: {status}" for name, status in troubles.items())])
+
+
+def _padded(cells: list[str], right: bool = False) -> list[str]:
+    width = max(map(len, cells))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]

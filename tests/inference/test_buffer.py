@@ -1,0 +1,96 @@
+"""A record of fixed capacity: rows in order of arrival, none overwritten, those without room counted."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mixts.inference.buffer import append as append_rows
+from mixts.inference.buffer import empty, reserve
+
+DIM = 2
+
+append = jax.jit(append_rows)
+
+
+def batch(first: int, n: int, valid=None):
+    """Rows that tell one another apart: row `i` has the context (i, -i), action i and reward i + 0.5."""
+    i = np.arange(first, first + n)
+    mask = np.ones(n, bool) if valid is None else np.asarray(valid)
+    rows = np.stack([i, -i], axis=1).astype(float), i.astype(np.int32), i + 0.5, mask
+    return tuple(map(jnp.asarray, rows))
+
+
+def assert_holds(buffer, rows):
+    """Exactly these rows, in this order, and blanks after them."""
+    rows, n = np.asarray(rows), len(rows)
+    assert int(buffer.taken) == n
+    np.testing.assert_array_equal(buffer.actions[:n], rows)
+    np.testing.assert_array_equal(buffer.rewards[:n], rows + 0.5)
+    np.testing.assert_array_equal(buffer.contexts[:n], np.stack([rows, -rows], axis=1))
+    np.testing.assert_array_equal(buffer.actions[n:], -1)
+    np.testing.assert_array_equal(buffer.rewards[n:], 0.0)
+    np.testing.assert_array_equal(buffer.contexts[n:], 0.0)
+
+
+def test_an_empty_buffer_is_blank(precision):
+    buffer = empty(4, DIM)
+    assert_holds(buffer, [])
+    assert buffer.capacity == 4
+    assert buffer.contexts.dtype == buffer.rewards.dtype == precision
+
+
+def test_rows_come_in_order_of_arrival():
+    buffer, lost = append(empty(8, DIM), *batch(0, 3))
+    assert int(lost) == 0
+    buffer, lost = append(buffer, *batch(3, 2))
+    assert int(lost) == 0
+    assert_holds(buffer, range(5))
+
+
+def test_rows_that_are_not_valid_leave_no_gap():
+    buffer, _ = append(empty(8, DIM), *batch(0, 2))
+    buffer, lost = append(buffer, *batch(2, 5, [False, True, False, False, True]))
+    assert int(lost) == 0
+    assert_holds(buffer, [0, 1, 3, 6])
+
+
+def test_no_valid_rows_change_nothing():
+    before, _ = append(empty(4, DIM), *batch(0, 2))
+    after, lost = append(before, *batch(2, 3, [False] * 3))
+    assert int(lost) == 0
+    assert_holds(after, [0, 1])
+
+
+def test_rows_without_room_are_counted_and_overwrite_nothing():
+    """Of five valid rows two fit; of three more none do. An invalid row is not lost: it never came."""
+    buffer, _ = append(empty(4, DIM), *batch(0, 2))
+    buffer, lost = append(buffer, *batch(2, 6, [True, True, False, True, True, True]))
+    assert int(lost) == 3
+    assert_holds(buffer, range(4))
+    buffer, lost = append(buffer, *batch(8, 3))
+    assert int(lost) == 3
+    assert_holds(buffer, range(4))
+
+
+def test_reserve_doubles_until_there_is_room():
+    buffer, _ = append(empty(3, DIM), *batch(0, 2))
+    assert reserve(buffer, 1).capacity == 3
+    assert reserve(buffer, 2).capacity == 6
+    assert reserve(buffer, 5).capacity == 12
+    grown = reserve(buffer, 5)
+    assert_holds(grown, range(2))
+    assert_holds(append(grown, *batch(2, 10))[0], range(12))
+
+
+def test_reserve_leaves_a_traced_buffer_alone():
+    """Inside jit the shape cannot follow the number of rows, so what has no room is lost and counted."""
+
+    @jax.jit
+    def fill(buffer):
+        buffer = reserve(buffer, 10)
+        assert buffer.capacity == 3
+        return append(buffer, *batch(0, 10))
+
+    buffer, lost = fill(empty(3, DIM))
+    assert int(lost) == 7
+    assert_holds(buffer, range(3))
