@@ -2,6 +2,7 @@
 
 from .backend import Backend, Posterior
 from .calibration import Calibration, calibrate
+from .choice import Choice, best_backend
 from .closed_form import ClosedForm
 from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
@@ -12,6 +13,7 @@ from .svi import Svi, SviStatus
 __all__ = [
     "Backend",
     "Calibration",
+    "Choice",
     "ClosedForm",
     "EmpiricalBayes",
     "EmpiricalBayesStatus",
@@ -22,6 +24,7 @@ __all__ = [
     "Posterior",
     "Svi",
     "SviStatus",
+    "best_backend",
     "calibrate",
     "empirical_bayes",
     "log_evidence",

@@ -234,7 +234,7 @@ def draw_scores(
     w = contract(state.root, context)
     mean = dot(state.center, context)
     if model.arrows.weights:
-        mean += dot(w, contract(state.root, model.weigh(model.arrows.all_rows(z))))
+        mean += dot(w, contract(state.root, model.weigh(model.displacements(z))))
     return mean + jnp.sqrt(dot(w, w)) * jax.random.normal(key, mean.shape, mean.dtype)
 
 
@@ -250,7 +250,7 @@ def mean_actions(model: ActionModel, state: ActionState, z: Above) -> Float[Arra
     """`E[theta_i | z]` for every action."""
     if not model.arrows.weights:
         return state.center.T
-    weighed = model.weigh(model.arrows.all_rows(z))
+    weighed = model.weigh(model.displacements(z))
     return (state.center + _times(state.root, contract(state.root, weighed))).T
 
 

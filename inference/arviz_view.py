@@ -13,9 +13,7 @@ from .backend import Posterior
 __all__ = ["groups_to_arviz", "to_arviz"]
 
 
-def to_arviz(
-    posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None
-) -> Any:
+def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None) -> Any:
     """`n` joint draws in a group "posterior": a variable per level, dimensions named after levels.
 
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the

@@ -66,7 +66,7 @@ class Calibration:
     @property
     def p_value(self) -> float:
         """One p-value for all that is ranked (Bonferroni)."""
-        return float(min(1.0, self.table["p_value"].min() * len(self.ranks)))
+        return min(1.0, float(np.min(self.table["p_value"].to_numpy())) * len(self.ranks))
 
     def _p_value(self, ranks: Int[np.ndarray, " simulations"]) -> float:
         null = _null_deviations(len(ranks), self.draws)
@@ -167,8 +167,8 @@ def _data(
     contexts = jax.random.uniform(key_contexts, (n, hierarchy.dim), minval=-1.0, maxval=1.0)
     actions = jax.random.randint(key_actions, (n,), 0, hierarchy.num_actions)
     predictor = jnp.sum(contexts * theta[actions], axis=-1)
-    rewards = hierarchy.reward.law(predictor).sample(key_rewards)
-    return contexts, actions, rewards.astype(contexts.dtype)
+    rewards = jnp.asarray(hierarchy.reward.law(predictor).sample(key_rewards), contexts.dtype)
+    return contexts, actions, rewards
 
 
 def _quantities(
@@ -177,7 +177,7 @@ def _quantities(
     """What is ranked: a level's numbers, the log-likelihood, and the best action's reward."""
     theta = levels[hierarchy.actions.name]
     predictor = jnp.sum(contexts * theta[actions], axis=-1)
-    log_likelihood = hierarchy.reward.law(predictor).log_prob(rewards).sum()
+    log_likelihood = jnp.sum(jnp.asarray(hierarchy.reward.law(predictor).log_prob(rewards)))
     best = hierarchy.reward.mean(jnp.max(theta @ contexts[0]))
     numbers = {level.name: levels[level.name].ravel() for level in hierarchy.levels}
     return numbers | {"log-likelihood": log_likelihood[None], "best reward": best[None]}

@@ -10,12 +10,12 @@ import jax
 import numpy as np
 import pandas as pd
 from jax import Array
-from jaxtyping import Float
 
 from ..models import Data, Hierarchy
 from ..models.arrays import as_count
 from .backend import Backend, Posterior
 from .closed_form import ClosedForm
+from .discrepancy import distances, errors, summarise
 from .nuts import Nuts
 from .observation import as_context
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "compare"]
-
-_INTERVAL = 0.9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,6 +68,11 @@ class Comparison:
         """The reference's name."""
         return next(iter(self.posteriors))
 
+    @property
+    def reference_label(self) -> str:
+        """The reference's name, marked as such."""
+        return self.reference if self.reference == "reference" else f"{self.reference} (reference)"
+
     def plot(self) -> "Figure":
         """Intervals of a few vectors, and who is best: see `comparison_plot`."""
         from .comparison_plot import plot_comparison
@@ -92,7 +95,7 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        return _text(self.table)
+        return _text([self.reference_label, *self.table.index[1:]], self.table)
 
 
 def compare(
@@ -136,19 +139,17 @@ def compare(
         run = _run(backend, data, key_run, key_rerun if name == chosen else key_run)
         posteriors[name] = run.posterior
         _check_levels(name, run.posterior, hierarchy)
-        found = _summarise(run.posterior, hierarchy, where, keys[name], draws)
+        found = summarise(run.posterior, hierarchy, where, keys[name], draws)
         intervals[name] = found.intervals
         best[name] = found.best
         if standard is None:
             standard = found
-            found = _summarise(run.again, hierarchy, where, key_redraw, draws)
-        distances = {
-            level.name: _distances(level.name, found, standard) for level in hierarchy.levels
-        }
-        level_rows |= {(name, level): _errors([part]) for level, part in distances.items()}
+            found = summarise(run.again, hierarchy, where, key_redraw, draws)
+        parts = {level.name: distances(level.name, found, standard) for level in hierarchy.levels}
+        level_rows |= {(name, level): errors([part]) for level, part in parts.items()}
         rows[name] = {
             "reference": name == chosen,
-            **_errors(list(distances.values())),
+            **errors(list(parts.values())),
             "best_tv": 0.5 * np.abs(found.best - standard.best).sum(),
             "seconds": run.seconds,
             "compile_seconds": run.compile_seconds,
@@ -171,9 +172,7 @@ def compare(
     )
 
 
-def _check(
-    hierarchy: Any, data: Any, backends: Any, reference: Any
-) -> tuple[dict[str, Any], str]:
+def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[dict[str, Any], str]:
     """Every backend by its name, the reference first, and the reference's name."""
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(f"compare: got {hierarchy!r}; expected a Hierarchy")
@@ -296,83 +295,6 @@ def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None
             )
 
 
-class _Summary(NamedTuple):
-    """What is compared of a posterior: by level, its numbers in a row."""
-
-    mean: dict[str, Float[np.ndarray, " N"]]
-    sd: dict[str, Float[np.ndarray, " N"]]
-    draws: dict[str, Float[np.ndarray, "n N"]]  # each number's, in rising order
-    intervals: dict[str, Float[np.ndarray, "2 size d"]]
-    best: Float[np.ndarray, " K"]
-
-
-def _summarise(
-    posterior: Posterior, hierarchy: Hierarchy, context: Array, key: Array, n: int
-) -> _Summary:
-    drawn = {name: np.asarray(value) for name, value in posterior.draw(key, n).items()}
-    best = _probabilities_of_best(drawn[hierarchy.actions.name], np.asarray(context))
-    mean, sd, draws, intervals = {}, {}, {}, {}
-    tail = (1.0 - _INTERVAL) / 2
-    for name in (level.name for level in hierarchy.levels):
-        variances = np.diagonal(np.asarray(posterior.cov[name]), axis1=-2, axis2=-1)
-        mean[name] = np.asarray(posterior.mean[name], dtype=float).ravel()
-        with np.errstate(invalid="ignore"):
-            sd[name] = np.sqrt(variances.astype(float)).ravel()
-        draws[name] = np.sort(drawn[name].reshape(n, -1), axis=0)
-        ends = np.quantile(draws[name], [tail, 1.0 - tail], axis=0)
-        intervals[name] = ends.reshape(2, *drawn[name].shape[1:])
-    return _Summary(mean, sd, draws, intervals, best)
-
-
-def _probabilities_of_best(
-    theta: Float[np.ndarray, "n K d"], context: np.ndarray
-) -> Float[np.ndarray, " K"]:
-    """How often each action scores highest; actions with the same score share the draw."""
-    scores = np.sum(theta * context, axis=-1, dtype=float)
-    highest = scores == scores.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        return (highest / highest.sum(axis=1, keepdims=True)).mean(axis=0)
-
-
-class _Distances(NamedTuple):
-    """How far each number of a level is from the reference's."""
-
-    shift: Float[np.ndarray, " N"]
-    ratio: Float[np.ndarray, " N"]
-    wasserstein: Float[np.ndarray, " N"]
-    coverage: Float[np.ndarray, " N"]
-
-
-def _distances(level: str, found: _Summary, standard: _Summary) -> _Distances:
-    """Of two samples of one size, the Wasserstein-1 distance pairs their sorted numbers."""
-    mean, sd, draws = standard.mean[level], standard.sd[level], standard.draws[level]
-    low, high = found.intervals[level].reshape(2, -1)
-    # A posterior that has collapsed or has no numbers shows as infinity or NaN, and in the status.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _Distances(
-            shift=np.abs(found.mean[level] - mean) / sd,
-            ratio=found.sd[level] / sd,
-            wasserstein=np.abs(found.draws[level] - draws).mean(0, dtype=float) / sd,
-            coverage=((draws >= low) & (draws <= high)).mean(0),
-        )
-
-
-def _errors(parts: list[_Distances]) -> dict[str, float]:
-    """The columns from `mean_error` to `coverage`."""
-    shift, ratio, wasserstein, coverage = (np.concatenate(each) for each in zip(*parts, strict=True))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        typical_ratio = np.exp(np.log(ratio).mean())
-    return {
-        "mean_error": np.sqrt(np.mean(shift**2)),
-        "mean_error_max": shift.max(),
-        "sd_ratio": typical_ratio,
-        "sd_ratio_min": ratio.min(),
-        "sd_ratio_max": ratio.max(),
-        "wasserstein": wasserstein.mean(),
-        "coverage": coverage.mean(),
-    }
-
-
 def _status(posterior: Posterior) -> str:
     """What a backend says of itself, in words."""
     own = getattr(posterior.backend, "status", None)
@@ -419,25 +341,27 @@ _HEADINGS = {
 }
 
 
-def _text(table: pd.DataFrame) -> str:
+def _text(names: list[str], table: pd.DataFrame) -> str:
     """The table under two lines of headings, and what went wrong below it."""
-    names = [
-        f"{name} (reference)" if is_reference else str(name)
-        for name, is_reference in table["reference"].items()
-    ]
     lines = [_padded(["", "", *names])]
     for above, columns in _HEADINGS.items():
-        digits = 2 if above == "seconds" else 3
+        write = _two_digits if above == "seconds" else "{:.3f}".format
         parts = [
-            _padded([below, *(f"{value:.{digits}f}" for value in table[column])], right=True)
+            _padded([below, *(write(value) for value in table[column])], right=True)
             for column, below in columns.items()
         ]
         block = ["  ".join(row) for row in zip(*parts, strict=True)]
         lines.append([above.center(len(block[0])), *block])
-    troubles = table["status"][table["status"] != "ok"]
-    lines.append(["", "status", *("see below" if name in troubles else "ok" for name in table.index)])
+    troubles = {name: status for name, status in table["status"].items() if status != "ok"}
+    lines.append(
+        ["", "status", *("see below" if name in troubles else "ok" for name in table.index)]
+    )
     text = ["   ".join(row).rstrip() for row in zip(*lines, strict=True)]
     return "\n".join([*text, *(f"{name}: {status}" for name, status in troubles.items())])
+
+
+def _two_digits(seconds: float) -> str:
+    return np.format_float_positional(seconds, precision=2, fractional=False, trim="-")
 
 
 def _padded(cells: list[str], right: bool = False) -> list[str]:

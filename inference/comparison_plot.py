@@ -1,11 +1,13 @@
 """The picture of a comparison: intervals of a few vectors on the left, who is best on the right."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from ..models import Level
 from ..models.render import Picture
@@ -17,49 +19,66 @@ __all__ = ["plot_comparison"]
 
 # Okabe and Ito's colours, told apart by every eye; in grey, the markers tell backends apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">")
 BAND, INK = "0.86", "#222222"
-MOST_ACTIONS = 8
+MOST_ACTIONS, FEWEST_ACTIONS, RARE = 8, 4, 0.01
 MOST_ABOVE = 8  # vectors of all levels above the actions
 LONGEST_LABEL = 24
-ROW, PER_BACKEND = 0.16, 0.085  # inches
+ROW, LANE, LINE = 0.16, 0.085, 0.22  # inches: of a row, of each backend in it, of a legend's line
+
+
+class _Style(NamedTuple):
+    """How a backend is drawn, and by how much it is moved within a row."""
+
+    name: str
+    colour: str
+    marker: str
+    shift: float
 
 
 def plot_comparison(comparison: "Comparison") -> Figure:
     """Draw a comparison, in which the reference is a grey band or bar with a black tick.
 
     Left, the first number of a few vectors: mean and central 90% interval. Right, the probability of
-    being best, of those actions to which some backend gives most.
+    being best, of the actions to which some backend gives most.
     """
-    actions = _likeliest(comparison)
-    rows = [
-        (level, vector)
-        for level in comparison.hierarchy.levels
-        for vector in (actions if level is comparison.hierarchy.actions else _first(comparison, level))
-    ]
-    backends = len(comparison.posteriors)
-    height = 1.3 + max(len(rows) * (ROW + PER_BACKEND * backends), 2.0)
-    figure = Picture(figsize=(10.0, height), dpi=100, facecolor="white", layout="constrained")
+    *levels, last = comparison.hierarchy.levels
+    above = [(level, vector) for level in levels for vector in _first(level, len(levels))]
+    actions = [(last, action) for action in _likeliest(comparison.best.to_numpy())]
+    row = ROW + LANE * len(comparison.posteriors)
+    legend = LINE * (len(comparison.posteriors) + 1)
+    heights = [max(len(above) * row, legend), max(len(actions) * row, 1.5)]
+    figure = Picture(
+        figsize=(10.0, 1.2 + sum(heights)), dpi=100, facecolor="white", layout="constrained"
+    )
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[1.25, 1.0])
-    handles = _forest(left, comparison, rows)
-    _best(right, comparison, actions)
-    names = [f"{comparison.reference} (reference)", *list(comparison.posteriors)[1:]]
-    figure.legend(handles, names, loc="outside upper center", ncols=4, frameon=False)
+    grid: Any = figure.subplots(
+        2, 2, sharex="col", sharey="row", width_ratios=[1.3, 1.0], height_ratios=heights
+    )
+    _forest(grid[1, 0], comparison, actions)
+    grid[1, 0].set_xlabel("first number of each vector: mean and central 90% interval")
+    _best(grid[1, 1], comparison, [action for _, action in actions])
+    if above:
+        _forest(grid[0, 0], comparison, above)
+        grid[0, 0].spines["bottom"].set_visible(False)
+        grid[0, 0].tick_params(axis="x", length=0)
+    else:
+        grid[0, 0].set_axis_off()
+    _legend(grid[0, 1], comparison)
     return figure
 
 
-def _likeliest(comparison: "Comparison") -> list[int]:
-    """The actions with the largest probabilities of being best, by the reference's order."""
-    best = comparison.best.to_numpy()
-    order = np.argsort(-np.nan_to_num(best).max(axis=1), kind="stable")[:MOST_ACTIONS]
-    order = order[np.argsort(-np.nan_to_num(best[order, 0]), kind="stable")]
-    return [int(action) for action in order]
+def _likeliest(best: np.ndarray) -> list[int]:
+    """The actions with the largest probabilities of being best, in the reference's order."""
+    best = np.nan_to_num(best)
+    most = best.max(axis=1)
+    count = int(np.clip((most >= RARE).sum(), min(FEWEST_ACTIONS, len(best)), MOST_ACTIONS))
+    chosen = np.argsort(-most, kind="stable")[:count]
+    return chosen[np.argsort(-best[chosen, 0], kind="stable")].tolist()
 
 
-def _first(comparison: "Comparison", level: Level) -> list[int]:
-    above = len(comparison.hierarchy.levels) - 1
-    return list(range(min(level.size, max(MOST_ABOVE // above, 1))))
+def _first(level: Level, levels: int) -> range:
+    return range(min(level.size, max(MOST_ABOVE // levels, 1)))
 
 
 def _label(level: Level, vector: int) -> str:
@@ -67,86 +86,79 @@ def _label(level: Level, vector: int) -> str:
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
 
 
-def _styles(comparison: "Comparison") -> list[dict[str, Any]]:
-    """Colour, marker and place within a row of every backend but the reference."""
-    count = len(comparison.posteriors) - 1
-    shifts = (np.arange(count) + 0.5) / max(count, 1) * 0.76 - 0.38
+def _styles(comparison: "Comparison") -> list[_Style]:
+    """The style of every backend but the reference."""
+    _, *names = comparison.posteriors
+    shifts = (np.arange(len(names)) + 0.5) / max(len(names), 1) * 0.8 - 0.4
     return [
-        {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "shift": float(shift),
-        }
-        for i, shift in enumerate(shifts)
+        _Style(name, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], float(shifts[i]))
+        for i, name in enumerate(names)
     ]
 
 
-def _forest(axes: Axes, comparison: "Comparison", rows: list[tuple[Level, int]]) -> list[Any]:
+def _legend(axes: Axes, comparison: "Comparison") -> None:
+    band = Patch(color=BAND)
+    tick = Line2D([], [], color=INK, marker="|", markersize=10, markeredgewidth=1.4, ls="none")
+    handles: list[Any] = [(band, tick)]
+    handles += [Line2D([], [], **_look(style), linewidth=1.2) for style in _styles(comparison)]
+    names = [comparison.reference_label, *list(comparison.posteriors)[1:]]
+    axes.set_axis_off()
+    axes.legend(handles, names, loc="center", frameon=False)
+
+
+def _look(style: _Style) -> dict[str, Any]:
+    return {"color": style.colour, "marker": style.marker, "markersize": 5}
+
+
+def _forest(axes: Axes, comparison: "Comparison", rows: list[tuple[Level, int]]) -> None:
+    """Means and intervals of the first numbers of some vectors."""
     places = np.arange(len(rows))
 
     def numbers(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        posterior, ends = comparison.posteriors[name], comparison.intervals[name]
-        mean = np.array([posterior.mean[level.name][vector, 0] for level, vector in rows])
+        mean, ends = comparison.posteriors[name].mean, comparison.intervals[name]
         low, high = np.array([ends[level.name][:, vector, 0] for level, vector in rows]).T
-        return mean, low, high
+        return np.array([mean[level.name][vector, 0] for level, vector in rows]), low, high
 
-    reference, *others = comparison.posteriors
-    mean, low, high = numbers(reference)
-    band = axes.barh(places, high - low, left=low, height=0.86, color=BAND, label=reference)
-    (tick,) = _ticks(axes, mean, places)
-    handles: list[Any] = [(band, tick)]
-    for name, style in zip(others, _styles(comparison), strict=True):
-        mean, low, high = numbers(name)
-        # Not `xerr`, which refuses an interval that leaves its mean out, as a skewed one may.
-        shifted = places + style["shift"]
-        axes.hlines(shifted, low, high, color=style["color"], linewidth=1.2)
-        (marks,) = axes.plot(
-            mean,
-            shifted,
-            linestyle="none",
-            color=style["color"],
-            marker=style["marker"],
-            markersize=4.5,
-            label=name,
-        )
-        handles.append(marks)
-    for place in places[1:]:
+    mean, low, high = numbers(comparison.reference)
+    _reference(axes, places, low, high, mean)
+    for style in _styles(comparison):
+        mean, low, high = numbers(style.name)
+        axes.hlines(places + style.shift, low, high, color=style.colour, linewidth=1.2)
+        _marks(axes, mean, places, style)
+    for place in range(1, len(rows)):
         if rows[place][0] is not rows[place - 1][0]:
-            axes.axhline(place - 0.5, color=INK, linewidth=0.8)
+            axes.axhline(place - 0.5, color="0.6", linewidth=0.8)
     axes.set_yticks(places, [_label(*row) for row in rows])
-    axes.set_title("First number of each vector", loc="left", fontsize="medium")
-    axes.set_xlabel("mean and central 90% interval")
     _finish(axes, len(rows))
-    return handles
 
 
 def _best(axes: Axes, comparison: "Comparison", actions: list[int]) -> None:
+    """Probabilities of being best, in the rows of the forest beside them."""
     places = np.arange(len(actions))
-    level = comparison.hierarchy.actions
-    best = comparison.best.iloc[actions]
-    reference, *others = comparison.posteriors
-    axes.barh(places, best[reference], height=0.86, color=BAND, label=reference)
-    _ticks(axes, best[reference].to_numpy(), places)
-    for name, style in zip(others, _styles(comparison), strict=True):
-        axes.plot(
-            best[name],
-            places + style["shift"],
-            linestyle="none",
-            color=style["color"],
-            marker=style["marker"],
-            markersize=4.5,
-            label=name,
-        )
-    axes.set_yticks(places, [_label(level, action) for action in actions])
-    axes.set_title(f"Which {level.name} is best?", loc="left", fontsize="medium")
+    level, best = comparison.hierarchy.actions, comparison.best.iloc[actions]
+    reference = best[comparison.reference].to_numpy()
+    _reference(axes, places, np.zeros(len(actions)), reference, reference)
+    for style in _styles(comparison):
+        _marks(axes, best[style.name].to_numpy(), places, style)
+    shown = (
+        "" if len(actions) == level.size else f", the {len(actions)} likeliest of {level.size:,}"
+    )
+    axes.set_title(f"Which {level.name} is best{shown}", loc="left", fontsize="medium")
     axes.set_xlabel(f"probability of being best, from {comparison.draws:,} draws")
-    axes.set_xlim(left=0.0)
     _finish(axes, len(actions))
+    axes.tick_params(axis="y", labelleft=False)
 
 
-def _ticks(axes: Axes, values: np.ndarray, places: np.ndarray) -> list[Any]:
-    """The reference's black ticks, as high as its bands."""
-    return axes.plot(values, places, "|", color=INK, markersize=14, markeredgewidth=1.6)
+def _reference(
+    axes: Axes, places: np.ndarray, low: np.ndarray, high: np.ndarray, tick: np.ndarray
+) -> None:
+    """The reference's grey bands with black ticks."""
+    axes.barh(places, high - low, left=low, height=0.88, color=BAND)
+    axes.vlines(tick, places - 0.44, places + 0.44, color=INK, linewidth=1.4)
+
+
+def _marks(axes: Axes, values: np.ndarray, places: np.ndarray, style: _Style) -> None:
+    axes.plot(values, places + style.shift, ls="none", label=style.name, **_look(style))
 
 
 def _finish(axes: Axes, rows: int) -> None:

@@ -13,7 +13,7 @@ from ..models.arrays import as_count
 from ..models.covariance import is_joint
 from ..models.pytrees import register_declaration
 from . import factored_effects, joint_effects
-from .actions import Innovation, Messages
+from .actions import ActionState, Innovation, Messages
 from .closed_form import check_joint_fits
 from .factored_effects import FactoredLevel, FactoredSums
 from .gaussian_backend import GaussianBackend, GaussianState
@@ -87,7 +87,7 @@ class Factored(GaussianBackend):
         return self.prior
 
     def _absorb(
-        self, effects: FactoredEffects, innovation: Innovation
+        self, effects: FactoredEffects, innovation: Innovation, actions: ActionState
     ) -> tuple[FactoredEffects, Array]:
         levels = factored_effects.absorb(self.model, effects.levels, innovation)
         joint = effects.joint
@@ -102,7 +102,7 @@ class Factored(GaussianBackend):
         return jax.tree.map(jnp.zeros_like, self._means(effects))
 
     def _condition(
-        self, effects: FactoredEffects, messages: Messages
+        self, effects: FactoredEffects, messages: Messages, actions: ActionState
     ) -> tuple[FactoredEffects, Array]:
         levels = {
             name: factored_effects.condition_level(self.model, name, level, messages)

@@ -70,16 +70,20 @@ class GaussianBackend(Backend[GaussianState]):
         """The levels above before any data."""
 
     @abstractmethod
-    def _absorb(self, effects: Any, innovation: Innovation) -> tuple[Any, Array]:
-        """The levels above after one reward, and the log density of that reward."""
+    def _absorb(
+        self, effects: Any, innovation: Innovation, actions: ActionState
+    ) -> tuple[Any, Array]:
+        """The levels above after one reward and the actions after it; its log density."""
 
     @abstractmethod
     def _reference(self, effects: Any) -> dict[str, Float[Array, "size d"]]:
         """Where the levels above are when messages to `_condition` say nothing."""
 
     @abstractmethod
-    def _condition(self, effects: Any, messages: Messages) -> tuple[Any, Array]:
-        """The levels above after a message from every action, and their part of the evidence."""
+    def _condition(
+        self, effects: Any, messages: Messages, actions: ActionState
+    ) -> tuple[Any, Array]:
+        """The levels above after a message from every action; their part of the evidence."""
 
     @abstractmethod
     def _given_messages(self, messages: Messages) -> tuple[Any, Any]:
@@ -175,7 +179,7 @@ def _update(
     if backend.refits:
         return refit_one(backend, state, *seen, valid)
     actions, innovation = acting.observe(backend.model, state.actions, *seen)
-    effects, log_density = backend._absorb(state.effects, innovation)
+    effects, log_density = backend._absorb(state.effects, innovation, actions)
     return GaussianState(
         effects=effects,
         actions=actions,
@@ -200,7 +204,7 @@ def _condition(
         return refit_all(backend, state, *seen, valid)
     z = backend._reference(state.effects)
     moved, messages, batch = acting.condition_actions(model, state.actions, z, *seen)
-    effects, log_evidence = backend._condition(state.effects, messages)
+    effects, log_evidence = backend._condition(state.effects, messages, moved)
     if backend.is_exact:
         shift = jax.tree.map(jnp.subtract, backend._reference(effects), z)
         log_evidence = log_evidence + acting.log_evidence(model, batch, shift, *seen)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from ..models import Hierarchy
 from . import joint_effects
-from .actions import Innovation, Messages
+from .actions import ActionState, Innovation, Messages
 from .gaussian_backend import GaussianBackend, GaussianState
 from .joint_effects import JointEffects, JointSums
 from .linear_model import GaussianVector, action_model, joint_prior, untie_actions
@@ -27,13 +27,17 @@ class JointBackend(GaussianBackend):
     def _prior(self) -> JointEffects:
         return joint_effects.before_data(self.prior)
 
-    def _absorb(self, effects: JointEffects, innovation: Innovation) -> tuple[JointEffects, Array]:
+    def _absorb(
+        self, effects: JointEffects, innovation: Innovation, actions: ActionState
+    ) -> tuple[JointEffects, Array]:
         return joint_effects.absorb(self.model, effects, innovation)
 
     def _reference(self, effects: JointEffects) -> dict[str, Array]:
         return self._means(effects)
 
-    def _condition(self, effects: JointEffects, messages: Messages) -> tuple[JointEffects, Array]:
+    def _condition(
+        self, effects: JointEffects, messages: Messages, actions: ActionState
+    ) -> tuple[JointEffects, Array]:
         return joint_effects.condition_effects(self.model, effects, messages)
 
     def _given_messages(self, messages: Messages) -> tuple[JointEffects, JointSums]:

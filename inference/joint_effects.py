@@ -193,10 +193,11 @@ def action_covariances(
 
     `S_i + (S_i Lambda_0 Gamma_i) Sigma_bar (S_i Lambda_0 Gamma_i)'`, the second term as a square.
     """
+    above = model.arrows.split(effects.mean)
 
     def one(action: Array) -> Float[Array, "d d"]:
         Q = root[:, :, action]
-        gamma = model.arrows.dense_row(action) @ effects.root
+        gamma = model.slope(action, above) @ effects.root
         weighted = jax.vmap(lambda v: model.weigh_one(action, v), 1, 1)(gamma)
         moved = Q @ (Q.T @ weighted)
         return Q @ Q.T + moved @ moved.T

@@ -14,6 +14,7 @@ Arrays over actions have the actions last, (d, d, K): a round reads them all, an
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ class ActionModel:
             (d, d, K).
         noise_variance: `sigma^2`.
         num_actions: `K`.
+        link: the elementwise `g` of `subsec:non_linear_mixed_model`, or None.
     """
 
     arrows: Arrows
@@ -124,6 +126,7 @@ class ActionModel:
     precision: Array
     noise_variance: Array
     num_actions: int
+    link: Callable[[Array], Array] | None = None
 
     @property
     def dim(self) -> int:
@@ -146,7 +149,24 @@ class ActionModel:
             return array[..., action][..., None] if each else array
 
         mean, root, precision = own(self.mean, 2), own(self.root, 3), own(self.precision, 3)
-        return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1)
+        return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1, self.link)
+
+    def displacements(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
+        """How far every action is centred from `mu_i`, given the levels above.
+
+        `Gamma_i z`, or `g(mu_i + Gamma_i z) - mu_i` where there is a link.
+        """
+        rows = self.arrows.all_rows(above)
+        return rows if self.link is None else self.link(self.mean + rows) - self.mean
+
+    def slope(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d N"]:
+        """The derivative of one action's displacement in `z`, at the given levels above."""
+        rows = self.arrows.dense_row(action)
+        if self.link is None:
+            return rows
+        at = self.select(action).mean[:, 0] + self.arrows.row(action, above)
+        _, steepness = jax.jvp(self.link, (at,), (jnp.ones_like(at),))
+        return steepness[:, None] * rows
 
     def weigh_rows(self, matrices: Float[Array, "K d e"]) -> Float[Array, "K d e"]:
         """`Lambda_{0,i} A_i` for every action, actions first."""
@@ -158,7 +178,7 @@ class ActionModel:
 register_declaration(
     ActionModel,
     arrays=("arrows", "mean", "root", "precision", "noise_variance"),
-    static=("num_actions",),
+    static=("num_actions", "link"),
 )
 
 
@@ -196,6 +216,7 @@ def action_model(hierarchy: Hierarchy) -> ActionModel:
         precision=precision,
         noise_variance=jnp.square(getattr(hierarchy.reward, "noise", 1.0)),
         num_actions=action.size,
+        link=action.link,
     )
 
 

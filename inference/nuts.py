@@ -16,7 +16,7 @@ from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
-from .observation import as_context
+from .observation import as_context, many_observations
 from .target import Position, Target, as_target
 
 __all__ = ["Nuts", "NutsState", "NutsStatus"]
@@ -117,7 +117,7 @@ class Nuts(Backend[NutsState]):
 
     def condition(self, state: NutsState, contexts: Any, actions: Any, rewards: Any) -> NutsState:
         """Many observations; the chains are adapted to them from where they stand."""
-        seen = self.target.observations(contexts, actions, rewards)
+        seen = many_observations(self.target, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
         return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
 

@@ -24,7 +24,7 @@ from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
-from .observation import as_context
+from .observation import as_context, many_observations
 from .target import Position, Target, as_target
 
 __all__ = ["Svi", "SviState", "SviStatus"]
@@ -130,7 +130,7 @@ class Svi(Backend[SviState]):
 
     def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
         """Many observations, and `fit_steps` steps from where the guide stands."""
-        seen = self.target.observations(contexts, actions, rewards)
+        seen = many_observations(self.target, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
         rows = seen.contexts, seen.actions, seen.rewards
         return _observe(self, state, *rows, steps=self.fit_steps, falling=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,10 +53,14 @@ class Target:
         """The program on the observations of a buffer; blank rows add nothing."""
         mask = buffer.actions >= 0
         actions = jnp.where(mask, buffer.actions, 0)
+        # A NaN in a blank row would reach the gradient through its mask. Ones rather than zeros, which
+        # a program that takes a logarithm or divides by a length would turn into NaN.
+        contexts = jnp.where(mask[:, None], buffer.contexts, 1.0)
+        rewards = jnp.where(mask, buffer.rewards, 0.0)
         program = self.function if self.hierarchy is None else self.hierarchy.program
         assert program is not None
         with _MaskReward(mask):
-            program(buffer.contexts, actions, buffer.rewards)
+            program(contexts, actions, rewards)
 
     def potential(self, position: Position, buffer: Buffer) -> Float[Array, ""]:
         """Minus the log density of the unconstrained `position` and the observations."""
@@ -123,7 +127,8 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
     """The target of a hierarchy, or of a NumPyro program `program(contexts, actions, rewards)`.
 
     A program written by hand must have a site named `actions`, sampled or deterministic, of shape
-    (K, dim), and a site `reward`.
+    (K, dim), and an observed site `reward` with a law for each observation. Its unknowns must be
+    continuous.
     """
     if isinstance(program, Hierarchy):
         levels = tuple(level.name for level in program.levels)
@@ -138,9 +143,10 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
             f"{backend}: a program written by hand needs dim=<length of a context>, such as "
             f"{backend}(program, dim=2, actions='movie')"
         )
-    sites = _traced_sites(program, as_count(dim, f"{backend} dim"), backend)
-    if "reward" not in sites:
-        raise ValueError(f"{backend}: the program has no site 'reward'; it has {sorted(sites)}")
+    trace = _abstract_trace(program, as_count(dim, f"{backend} dim"), backend)
+    _check_reward(trace, backend)
+    _check_continuous(trace, backend)
+    sites = {name: site.shape for name, site in trace.items()}
     if actions not in sites or len(sites[actions]) != 2 or sites[actions][1] != dim:
         raise ValueError(
             f"{backend}: the program has no site '{actions}' of shape (K, {dim}); it has "
@@ -155,20 +161,55 @@ def _is_latent(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def _traced_sites(
-    program: Callable[..., Any], dim: int, backend: str
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of a program's sites, found by running it abstractly on two blank observations."""
-    found: dict[str, tuple[int, ...]] = {}
+class _Site(NamedTuple):
+    """What is known of a program's site before it has seen any numbers."""
+
+    shape: tuple[int, ...]
+    is_latent: bool
+    is_observed: bool
+    law: Any
+
+
+def _check_reward(trace: dict[str, _Site], backend: str) -> None:
+    """The site must take the rewards, one law for each, or it cannot be masked row by row."""
+    if "reward" not in trace:
+        raise ValueError(f"{backend}: the program has no site 'reward'; it has {sorted(trace)}")
+    site = trace["reward"]
+    if not site.is_observed:
+        raise ValueError(
+            f"{backend}: the program's site 'reward' is not observed; expected "
+            "numpyro.sample('reward', <law>, obs=rewards)"
+        )
+    if site.law.event_shape or len(site.law.batch_shape) > 1:
+        raise ValueError(
+            f"{backend}: on 2 observations the program's site 'reward' has a law of batch shape "
+            f"{site.law.batch_shape} and event shape {site.law.event_shape}; expected one law for "
+            "each observation, batch shape (2,) and event shape (): leave out to_event"
+        )
+
+
+def _check_continuous(trace: dict[str, _Site], backend: str) -> None:
+    for name, site in trace.items():
+        if site.is_latent and site.law.support.is_discrete:
+            raise ValueError(
+                f"{backend}: the program's site '{name}' is discrete; expected unknowns with "
+                "gradients: sum it out, for instance with numpyro.distributions.Mixture"
+            )
+
+
+def _abstract_trace(program: Callable[..., Any], dim: int, backend: str) -> dict[str, _Site]:
+    """A program's sites, found by running it abstractly on two blank observations."""
+    found: dict[str, _Site] = {}
 
     def run(key: Array) -> None:
-        blank = jnp.zeros((2, dim)), jnp.zeros(2, jnp.int32), jnp.zeros(2)
+        blank = jnp.ones((2, dim)), jnp.zeros(2, jnp.int32), jnp.zeros(2)
         trace = handlers.trace(handlers.seed(program, key)).get_trace(*blank)
-        found.update(
-            (name, jnp.shape(site["value"]))
-            for name, site in trace.items()
-            if site["type"] in ("sample", "deterministic")
-        )
+        for name, site in trace.items():
+            if site["type"] in ("sample", "deterministic"):
+                sampled = site["type"] == "sample"
+                observed = sampled and site["is_observed"]
+                shape = jnp.shape(site["value"])
+                found[name] = _Site(shape, sampled and not observed, observed, site.get("fn"))
 
     try:
         jax.eval_shape(run, jax.random.key(0))

@@ -23,8 +23,8 @@ def why_not_exact(levels: Sequence[Level], reward: Reward) -> str | None:
     learned_noise = isinstance(reward, Gaussian) and reward.is_learned
     broken = [(level, level.why_not_linear_gaussian) for level in levels]
     broken = [(level, why) for level, why in broken if why]
-    only_links = all(why == "has a link" for _, why in broken)
-    # Laplace takes one non-linearity: that of the reward, or that of links under Gaussian rewards.
+    only_links = all(why == "has a link" and level is levels[-1] for level, why in broken)
+    # Laplace takes one non-linearity: the reward's, or a link on the actions under Gaussian rewards.
     fits_laplace = only_links and not learned_noise and (isinstance(reward, Gaussian) or not broken)
     if broken:
         level, why = broken[0]

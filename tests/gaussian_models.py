@@ -6,11 +6,10 @@ All numbers are NumPy's, in float64: mixts is told them by `Model.hierarchy`, th
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import strategies as st
 
 from hierarchies import COVARIANCES, NAMES, Few, Group, Model, Rows, covariance
 
-__all__ = ["CONTEXTS", "Case", "cases", "crossed_effects", "mixing", "rows", "three_levels"]
+__all__ = ["CONTEXTS", "Case", "case", "crossed_effects", "mixing", "rows", "three_levels"]
 
 WEIGHTS = ["scalars", "matrices", "sparse", "padded"]
 CONTEXTS = ["different", "repeated", "one direction", "some zero"]
@@ -36,14 +35,19 @@ def _form(weights) -> str:
     return f"Few {weights.indices.shape}" if isinstance(weights, Few) else f"{weights.shape}"
 
 
-def mixing(form: str, size: int, parent_size: int, dim: int, rng) -> np.ndarray | Few:
-    """Weights under which a level's vectors are about as large as its parents'."""
+def mixing(
+    form: str, size: int, parent_size: int, dim: int, rng, few: int | None = None
+) -> np.ndarray | Few:
+    """Weights under which a level's vectors are about as large as its parents'.
+
+    `few` is how many parents a vector has where they are sparse.
+    """
     scalars = (size, parent_size)
     if form == "scalars":
         return rng.normal(size=scalars) * (rng.random(scalars) < 0.8) / np.sqrt(parent_size)
     if form == "matrices":
         return rng.normal(size=(*scalars, dim, dim)) / np.sqrt(parent_size * dim)
-    m = int(rng.integers(1, parent_size + 1))
+    m = few or parent_size
     indices = np.array([rng.permutation(parent_size)[:m] for _ in range(size)])
     values = rng.normal(size=(size, m)) / np.sqrt(m)
     if form == "padded":
@@ -69,31 +73,32 @@ def rows(model: Model, n: int, rng, contexts: str = "different", taken: int | No
     return Rows(x, rng.integers(0, taken or size, n), rng.normal(scale=2.0, size=n))
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
+def case(structure: int, seed: int) -> Case:
     """One to four levels, any arrows and forms; variances and noise between about 0.3 and 3.
 
-    One seed decides everything: Hypothesis alone would draw small hierarchies without data.
+    `structure` decides all shapes, so that one compilation serves every `seed`, which decides the
+    numbers, what kind of contexts there are, and which actions are never taken.
     """
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
-    depth, dim = int(rng.integers(1, 5)), int(rng.integers(1, 6))
-    sizes = [int(rng.choice([1, 2, 4])) for _ in range(depth)]
+    shapes, rng = np.random.default_rng(structure), np.random.default_rng(seed)
+    depth, dim = int(shapes.integers(1, 5)), int(shapes.integers(1, 6))
+    sizes = [int(shapes.choice([1, 2, 4])) for _ in range(depth)]
     groups = []
-    for child, (size, parents) in enumerate(zip(sizes, _arrows(depth, rng), strict=True)):
+    for child, (size, parents) in enumerate(zip(sizes, _arrows(depth, shapes), strict=True)):
         forms = [form for form in COVARIANCES if form != "joint" or not parents]
+        weights = {}
+        for parent in parents:
+            form, few = shapes.choice(WEIGHTS), int(shapes.integers(1, sizes[parent] + 1))
+            weights[NAMES[parent]] = mixing(form, size, sizes[parent], dim, rng, few)
         group = Group(
             NAMES[child],
             size,
-            parents={
-                NAMES[parent]: mixing(rng.choice(WEIGHTS), size, sizes[parent], dim, rng)
-                for parent in parents
-            },
-            mean=rng.normal(size=[(), (dim,), (size, dim)][rng.integers(3)]),
-            cov=covariance(rng.choice(forms), size, dim, rng),
+            parents=weights,
+            mean=rng.normal(size=[(), (dim,), (size, dim)][shapes.integers(3)]),
+            cov=covariance(shapes.choice(forms), size, dim, rng),
         )
         groups.append(group)
     model = Model(groups, dim, noise=rng.uniform(0.3, 2.0))
-    n = rng.choice([0, 1, 5, 40, 200], p=[0.1, 0.1, 0.2, 0.3, 0.3])
+    n = int(shapes.choice([0, 1, 5, 40, 200], p=[0.05, 0.1, 0.15, 0.3, 0.4]))
     taken = int(rng.integers(1, sizes[-1] + 1))
     return Case(model, rows(model, n, rng, rng.choice(CONTEXTS), taken))
 

@@ -1,4 +1,4 @@
-"""Hierarchies whose rewards are not Gaussian, rewards drawn from them, and their joint density."""
+"""Hierarchies whose rewards are not Gaussian, rewards drawn from them, and the mode of their joint density."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from gaussian_models import crossed_effects, mixing, three_levels
 from hierarchies import Group, Model, Rows, covariance
 from scipy_density import moments
 
-__all__ = ["STRUCTURES", "joint_derivatives", "simulate", "stack", "two_levels"]
+__all__ = ["STRUCTURES", "errors_at_the_mode", "simulate", "two_levels"]
 
 
 def two_levels(seed: int = 0, dim: int = 2) -> Model:
@@ -55,14 +55,9 @@ def simulate(model: Model, n: int, rng, reward: str | None = None) -> tuple[Mode
     return model, Rows(contexts, actions, np.asarray(rewards, float))
 
 
-def stack(hierarchy, vectors) -> jax.Array:
-    """The vectors of all levels as one, top to bottom."""
-    return jnp.concatenate([vectors[level.name].ravel() for level in hierarchy.levels])
-
-
 @jax.jit
-def joint_derivatives(hierarchy, seen, vectors):
-    """Gradient and Hessian of NumPyro's joint log density of all levels and rewards."""
+def _derivatives(hierarchy, seen, vectors):
+    """Gradient and Hessian of NumPyro's joint log density, all levels stacked from top to bottom."""
 
     def log_joint(z):
         values, start = {}, 0
@@ -72,5 +67,26 @@ def joint_derivatives(hierarchy, seen, vectors):
             start = stop
         return log_density(hierarchy.program, tuple(seen), {}, values)[0]
 
-    z = stack(hierarchy, vectors)
+    z = jnp.concatenate([vectors[level.name].ravel() for level in hierarchy.levels])
     return jax.grad(log_joint)(z), jax.hessian(log_joint)(z)
+
+
+def errors_at_the_mode(hierarchy, seen, mean, cov) -> tuple[float, float]:
+    """How far a posterior is from the Laplace approximation of NumPyro's joint density.
+
+    The first number is the largest error of a mean, in standard deviations: Newton's step from there,
+    which is the distance to the mode up to the square of itself. The second is the largest relative
+    error of a standard deviation or of an entry of a covariance, against the inverse of the Hessian.
+    """
+    gradient, hessian = (np.asarray(part, float) for part in _derivatives(hierarchy, seen, mean))
+    inverse = np.linalg.inv(-hessian)
+    off = np.abs(inverse @ gradient) / np.sqrt(np.diag(inverse))
+    wrong, start, dim = [], 0, hierarchy.dim
+    for level in hierarchy.levels:
+        for found in np.asarray(cov[level.name]):
+            expected = inverse[start : start + dim, start : start + dim]
+            size = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+            wrong.append(np.abs((found - expected) / size).max())
+            start += dim
+    # A NaN must not get lost in a maximum.
+    return tuple(float(np.max(np.nan_to_num(part, nan=np.inf))) for part in (off, wrong))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from backends import updated
-from glm_models import STRUCTURES, joint_derivatives, simulate, stack, two_levels
+from glm_models import STRUCTURES, errors_at_the_mode, simulate, two_levels
 from mixts.inference import ClosedForm, Laplace
 
 N = 48
@@ -17,13 +17,17 @@ def moments(backend, state):
 
 
 @jax.jit
-def laplace(hierarchy, seen):
-    """At once and one by one, and how many fits did not converge in either."""
+def at_once(hierarchy, seen):
     backend = Laplace(hierarchy, capacity=N)
-    prior = backend.init()
-    states = backend.condition(prior, *seen), updated(backend, prior, *seen)
-    fits = sum(state.likelihoods.unconverged for state in states)
-    return *(moments(backend, state) for state in states), fits
+    state = backend.condition(backend.init(), *seen)
+    return *moments(backend, state), state.likelihoods.unconverged
+
+
+@jax.jit
+def one_by_one(hierarchy, seen):
+    backend = Laplace(hierarchy, capacity=N)
+    state = updated(backend, backend.init(), *seen)
+    return *moments(backend, state), state.likelihoods.unconverged
 
 
 @jax.jit
@@ -36,56 +40,49 @@ def exact(hierarchy, seen):
 def test_gaussian_rewards_are_exact(structure, x64):
     """An expansion of a quadratic is the quadratic, wherever it is made."""
     model, seen = simulate(STRUCTURES[structure](), N, np.random.default_rng(0))
-    at_once, one_by_one, unconverged = laplace(model.hierarchy(), seen)
     expected = exact(model.hierarchy(), seen)
-    assert int(unconverged) == 0
-    for found in (at_once, one_by_one):
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9), found, expected
-        )
-
-
-def blocks(matrix, size, dim):
-    return np.array([matrix[i : i + dim, i : i + dim] for i in range(0, size * dim, dim)])
-
-
-def assert_at_the_mode(hierarchy, seen, found, close):
-    """The gradient vanishes, in posterior standard deviations, and the covariances are the Hessian's."""
-    mean, cov = found
-    gradient, hessian = map(np.asarray, joint_derivatives(hierarchy, seen, mean))
-    inverse = np.linalg.inv(-hessian)
-    assert np.all(np.abs(inverse @ gradient) < close * np.sqrt(np.diag(inverse)))
-    assert len(inverse) == len(stack(hierarchy, mean))
-    start = 0
-    for level in hierarchy.levels:
-        stop = start + level.size * hierarchy.dim
-        expected = blocks(inverse[start:stop, start:stop], level.size, hierarchy.dim)
-        np.testing.assert_allclose(cov[level.name], expected, rtol=close, atol=close)
-        start = stop
+    for learn in (at_once, one_by_one):
+        *found, unconverged = learn(model.hierarchy(), seen)
+        assert int(unconverged) == 0
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("reward", ["bernoulli", "poisson"])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_stands_at_the_mode_of_the_joint_density(structure, reward, x64):
-    """Sweeps over all actions end at the mode of NumPyro's density; single updates end near it.
-
-    An update expands the likelihood of its own action only; the others keep expansions made when less
-    was known.
-    """
+def test_condition_ends_at_the_mode(structure, reward, x64):
+    """Sweeps over all actions settle at the mode, with the inverse of the joint Hessian around it."""
     model, seen = simulate(STRUCTURES[structure](), N, np.random.default_rng(1), reward)
-    hierarchy = model.hierarchy()
-    at_once, one_by_one, unconverged = laplace(hierarchy, seen)
+    mean, cov, unconverged = at_once(model.hierarchy(), seen)
     assert int(unconverged) == 0
-    assert_at_the_mode(hierarchy, seen, at_once, close=1e-7)
-    for name in at_once[0]:
-        sd = np.sqrt(np.diagonal(at_once[1][name], axis1=1, axis2=2))
-        off = np.abs(one_by_one[0][name] - at_once[0][name]) / sd
-        wrong = np.diagonal(one_by_one[1][name], axis1=1, axis2=2) ** 0.5 / sd - 1
-        print("OFF", structure, reward, name, off.max(), np.abs(wrong).max())
+    assert max(errors_at_the_mode(model.hierarchy(), seen, mean, cov)) < 1e-8
 
 
-def test_in_float32(request):
+def test_condition_in_float32():
     model, seen = simulate(two_levels(), N, np.random.default_rng(1), "bernoulli")
-    at_once, _, unconverged = laplace(model.hierarchy(), seen)
+    mean, cov, unconverged = at_once(model.hierarchy(), seen)
     assert int(unconverged) == 0
-    assert_at_the_mode(model.hierarchy(), seen, at_once, close=1e-3)
+    assert max(errors_at_the_mode(model.hierarchy(), seen, mean, cov)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("structure", "reward"),
+    [("two levels", "bernoulli"), ("three levels", "bernoulli"), ("crossed parents", "poisson")],
+)
+def test_updates_end_near_the_mode_in_any_order(structure, reward, x64):
+    """An update expands its own action's likelihood; others keep expansions made when less was known.
+
+    Measured here, over the three cases and five orders each: means within 0.0042 standard deviations of
+    the mode, covariances within 3.2 per cent.
+    """
+    rng = np.random.default_rng(1)
+    model, seen = simulate(STRUCTURES[structure](), N, rng, reward)
+    hierarchy = model.hierarchy()
+    for order in [np.arange(N), *(rng.permutation(N) for _ in range(4))]:
+        ordered = type(seen)(*(column[order] for column in seen))
+        mean, cov, unconverged = one_by_one(hierarchy, ordered)
+        assert int(unconverged) == 0
+        off, wrong = errors_at_the_mode(hierarchy, ordered, mean, cov)
+        print("MEASURED", structure, reward, off, wrong)
+        assert off < 0.02
+        assert wrong < 0.1

@@ -1,0 +1,44 @@
+"""Which backend to take: the cheapest whose approximations are known to be sound."""
+
+from typing import Any, NamedTuple
+
+from ..models import Hierarchy
+from .backend import Backend
+from .closed_form import ClosedForm
+from .factored import Factored
+from .laplace import Laplace
+from .nuts import Nuts
+from .svi import Svi
+
+__all__ = ["Choice", "best_backend"]
+
+
+class Choice(NamedTuple):
+    """A backend, and why it was chosen."""
+
+    backend: Backend[Any]
+    why: str
+
+
+def best_backend(hierarchy: Hierarchy) -> Choice:
+    """The cheapest correct backend for a hierarchy, and the reason in words.
+
+    Exact where that is possible; Laplace where one non-linearity is left; NUTS elsewhere. Where the
+    levels above the actions are too many for a joint covariance, their posterior is factored or, if it
+    cannot be, mean-field.
+    """
+    if not isinstance(hierarchy, Hierarchy):
+        raise TypeError(f"best_backend: got {hierarchy!r}; expected a Hierarchy")
+    why_not = hierarchy.why_not_exact
+    if why_not is None or "Laplace" in why_not:
+        kind = ClosedForm if why_not is None else Laplace
+        reason = "the hierarchy is linear and Gaussian: exact" if why_not is None else why_not
+        try:
+            return Choice(kind(hierarchy), reason)
+        except ValueError as too_many:
+            if hierarchy.actions.link is None and not any(
+                lv.parents for lv in hierarchy.levels[:-1]
+            ):
+                return Choice(Factored(hierarchy), f"{reason}; but {too_many}")
+            return Choice(Svi(hierarchy, guide="mean_field"), f"{reason}; but {too_many}")
+    return Choice(Nuts(hierarchy), why_not)
