@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -31,23 +32,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mixts", description="Mixed-effect Thompson sampling with NumPyro."
-    )
+    parser = _Parser(prog="mixts", description="Mixed-effect Thompson sampling with NumPyro.")
     parser.add_argument("--version", action="version", version=f"mixts {version('mixts')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="run a small bandit and plot its regret")
-    demo.add_argument(
-        "--out",
-        type=Path,
-        default=Path("out"),
-        metavar="DIR",
-        help="folder for the results (default: %(default)s)",
-    )
     demo.set_defaults(run=_demo)
+
+    text = "condition every backend on the same synthetic data and tabulate how far each is off"
+    compare = commands.add_parser("compare", help="compare posterior backends", description=text)
+    compare.add_argument(
+        "--rewards",
+        choices=("gaussian", "bernoulli", "poisson"),
+        default="gaussian",
+        help="reward family (default: %(default)s)",
+    )
+    for name, value, what in (
+        ("actions", 20, "how many actions"),
+        ("effects", 3, "how many effects they share"),
+        ("dim", 2, "length of a context"),
+        ("observations", 200, "how many rewards were seen"),
+    ):
+        compare.add_argument(
+            f"--{name}",
+            type=_count,
+            default=value,
+            metavar="N",
+            help=f"{what} (default: %(default)s)",
+        )
+    compare.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="source of chance (default: %(default)s)"
+    )
+    compare.set_defaults(run=_compare)
+
+    for command in (demo, compare):
+        command.add_argument(
+            "--out",
+            type=Path,
+            default=Path("out"),
+            metavar="DIR",
+            help="folder for the results (default: %(default)s)",
+        )
+        command.set_defaults(error=command.error)
     return parser
+
+
+def _count(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got '{text}'; expected a whole number of at least 1")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    """A whole number that fits 32 bits, for argparse."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(
+            f"got '{text}'; expected a whole number from 0 to {2**32 - 1}"
+        )
+    return int(text)
 
 
 # Each command imports what it runs, so that a fault in one does not stop the others.
@@ -55,6 +107,24 @@ def _demo(options: argparse.Namespace) -> None:
     from .demo import run_demo
 
     run_demo(options.out)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from .compare_command import MOST_OBSERVATIONS, MOST_UNKNOWNS, run_compare
+
+    actions, effects, dim = options.actions, options.effects, options.dim
+    unknowns = (actions + effects) * dim
+    if unknowns > MOST_UNKNOWNS:
+        options.error(
+            f"({actions:,} actions + {effects:,} effects) x {dim:,} = {unknowns:,} unknown numbers; "
+            f"expected at most {MOST_UNKNOWNS:,}, whose covariance takes part in the comparison"
+        )
+    if options.observations > MOST_OBSERVATIONS:
+        options.error(
+            f"{options.observations:,} observations; expected at most {MOST_OBSERVATIONS:,}"
+        )
+    sizes = {"actions": actions, "effects": effects, "dim": dim}
+    run_compare(options.rewards, options.observations, options.seed, options.out, **sizes)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from .backend import Backend, Posterior
 from .calibration import Calibration, calibrate
 from .choice import Choice, best_backend
 from .closed_form import ClosedForm
+from .comparison import Comparison, compare
 from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
 from .factored import Factored
 from .laplace import Laplace
@@ -15,6 +16,7 @@ __all__ = [
     "Calibration",
     "Choice",
     "ClosedForm",
+    "Comparison",
     "EmpiricalBayes",
     "EmpiricalBayesStatus",
     "Factored",
@@ -26,6 +28,7 @@ __all__ = [
     "SviStatus",
     "best_backend",
     "calibrate",
+    "compare",
     "empirical_bayes",
     "log_evidence",
 ]

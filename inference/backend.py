@@ -24,8 +24,12 @@ class Backend(ABC, Generic[State]):
     """
 
     @abstractmethod
-    def init(self, key: Array | None = None) -> State:
-        """The state before any observation."""
+    def init(self, key: Array | None = None, *, room: int = 0) -> State:
+        """The state before any observation.
+
+        A backend that keeps observations makes room for `room` of them at least, which matters inside
+        `jit`, where it cannot make more later.
+        """
 
     @abstractmethod
     def update(self, state: State, context: Any, action: Any, reward: Any) -> State:

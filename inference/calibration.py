@@ -143,7 +143,7 @@ def calibrate(
         key_truth, key_data, key_init, key_draws = jax.random.split(key, 4)
         truth = hierarchy.sample_prior(key_truth)
         seen = _data(key_data, hierarchy, truth[hierarchy.actions.name], observations)
-        state = made.condition(made.init(key_init), *seen)
+        state = made.condition(made.init(key_init, room=observations), *seen)
         posterior = made.posterior(state).draw(key_draws, draws)
         ranked = jax.vmap(lambda levels: _quantities(hierarchy, levels, *seen))
         below = jax.tree.map(

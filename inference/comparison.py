@@ -136,7 +136,7 @@ def compare(
         key_run, key_rerun, keys[name], key_redraw = jax.random.split(
             jax.random.fold_in(key, position), 4
         )
-        run = _run(backend, data, key_run, key_rerun if name == chosen else key_run)
+        run = _run(backend, data, key_run, key_rerun if name == chosen else None)
         posteriors[name] = run.posterior
         _check_levels(name, run.posterior, hierarchy)
         found = summarise(run.posterior, hierarchy, where, keys[name], draws)
@@ -267,10 +267,10 @@ class _Run(NamedTuple):
     compile_seconds: float
 
 
-def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array) -> _Run:
+def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array | None) -> _Run:
     state = jax.block_until_ready(backend.init(key))
     posterior, first = _timed(backend, state, data)
-    if key_again is not key:
+    if key_again is not None:
         state = jax.block_until_ready(backend.init(key_again))
     again, seconds = _timed(backend, state, data)
     return _Run(posterior, again, seconds, max(first - seconds, 0.0))
@@ -286,12 +286,12 @@ def _timed(backend: Backend[Any], state: Any, data: Data) -> tuple[Posterior, fl
 def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:
     for level in hierarchy.levels:
         expected = (level.size, hierarchy.dim)
-        found = np.shape(posterior.mean.get(level.name, ()))
-        if found != expected:
+        mean = posterior.mean.get(level.name)
+        if mean is None or mean.shape != expected:
+            found = "no mean" if mean is None else f"a mean of shape {mean.shape}"
             raise ValueError(
-                f"compare: the posterior of backend '{name}' has "
-                f"{f'shape {found}' if found else 'nothing'} for level '{level.name}'; expected "
-                f"{expected}: build it from the hierarchy that is compared"
+                f"compare: the posterior of backend '{name}' has {found} for level '{level.name}'; "
+                f"expected {expected}: build it from the hierarchy that is compared"
             )
 
 
@@ -302,9 +302,12 @@ def _status(posterior: Posterior) -> str:
         status = own(posterior.state)
         if status.name != "OK":
             return status.value
-    likelihoods = getattr(posterior.state, "likelihoods", None)
-    if likelihoods is not None and int(likelihoods.unconverged):
-        return f"{int(likelihoods.unconverged)} fits stopped before they had converged"
+    parts = [getattr(posterior.state, part, None) for part in ("likelihoods", "effects")]
+    unconverged = sum(int(getattr(part, "unconverged", 0)) for part in parts)
+    if unconverged:
+        return f"{unconverged} of its fits stopped before they had converged"
+    if any(int(getattr(part, "indefinite", 0)) for part in parts):
+        return "the curvature at its mode is not positive definite, and was replaced"
     numbers = jax.tree.leaves((posterior.mean, posterior.cov))
     if not all(np.isfinite(leaf).all() for leaf in numbers):
         return "means or covariances are not finite"
@@ -352,12 +355,13 @@ def _text(names: list[str], table: pd.DataFrame) -> str:
         ]
         block = ["  ".join(row) for row in zip(*parts, strict=True)]
         lines.append([above.center(len(block[0])), *block])
-    troubles = {name: status for name, status in table["status"].items() if status != "ok"}
-    lines.append(
-        ["", "status", *("see below" if name in troubles else "ok" for name in table.index)]
-    )
+    statuses = list(table["status"])
+    lines.append(["", "status", *("ok" if said == "ok" else "see below" for said in statuses)])
     text = ["   ".join(row).rstrip() for row in zip(*lines, strict=True)]
-    return "\n".join([*text, *(f"{name}: {status}" for name, status in troubles.items())])
+    troubles = [
+        f"{name}: {said}" for name, said in zip(table.index, statuses, strict=True) if said != "ok"
+    ]
+    return "\n".join(text + troubles)
 
 
 def _two_digits(seconds: float) -> str:

@@ -140,10 +140,8 @@ def _best(axes: Axes, comparison: "Comparison", actions: list[int]) -> None:
     _reference(axes, places, np.zeros(len(actions)), reference, reference)
     for style in _styles(comparison):
         _marks(axes, best[style.name].to_numpy(), places, style)
-    shown = (
-        "" if len(actions) == level.size else f", the {len(actions)} likeliest of {level.size:,}"
-    )
-    axes.set_title(f"Which {level.name} is best{shown}", loc="left", fontsize="medium")
+    shown = "" if len(actions) == level.size else f" The {len(actions)} likeliest of {level.size:,}"
+    axes.set_title(f"Which {level.name} is best?{shown}", loc="left", fontsize="medium")
     axes.set_xlabel(f"probability of being best, from {comparison.draws:,} draws")
     _finish(axes, len(actions))
     axes.tick_params(axis="y", labelleft=False)

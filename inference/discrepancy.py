@@ -27,6 +27,7 @@ class Summary(NamedTuple):
 def summarise(
     posterior: Posterior, hierarchy: Hierarchy, context: Array, key: Array, n: int
 ) -> Summary:
+    """Moments of a posterior, and `n` draws with what follows from them."""
     drawn = {name: np.asarray(value) for name, value in posterior.draw(key, n).items()}
     best = _probabilities_of_best(drawn[hierarchy.actions.name], np.asarray(context))
     mean, sd, draws, intervals = {}, {}, {}, {}

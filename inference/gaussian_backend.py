@@ -113,13 +113,13 @@ class GaussianBackend(Backend[GaussianState]):
     def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
         """Marginal covariances of the vectors of the levels above, and of the actions."""
 
-    def init(self, key: Array | None = None) -> GaussianState:
+    def init(self, key: Array | None = None, *, room: int = 0) -> GaussianState:
         """The prior; no randomness is needed."""
         zero = jnp.zeros((), self.model.root.dtype)
         none = jnp.zeros((), jnp.int32)
         if not self.refits:
             return GaussianState(self._prior(), acting.no_data(self.model), zero, none, none)
-        likelihoods = no_likelihoods(self, self.capacity)
+        likelihoods = no_likelihoods(self, max(self.capacity, room))
         actions, messages = acting.actions_given(
             self.model, likelihoods.precision, likelihoods.information
         )

@@ -1,5 +1,7 @@
 """Backends that keep the joint posterior of all levels above the actions."""
 
+from typing import Any
+
 from jax import Array
 from jaxtyping import Float
 
@@ -32,7 +34,7 @@ class JointBackend(GaussianBackend):
     ) -> tuple[JointEffects, Array]:
         return joint_effects.absorb(self.model, effects, innovation)
 
-    def _reference(self, effects: JointEffects) -> dict[str, Array]:
+    def _reference(self, effects: Any) -> dict[str, Array]:
         return self._means(effects)
 
     def _condition(
@@ -55,13 +57,18 @@ class JointBackend(GaussianBackend):
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         return joint_effects.without_own(self.model, effects, action, precision, vector)
 
-    def _means(self, effects: JointEffects) -> dict[str, Array]:
+    def _means(self, effects: Any) -> dict[str, Array]:
         return self.model.arrows.split(effects.mean)
 
-    def _draw(self, key: Array, effects: JointEffects) -> dict[str, Array]:
-        return self.model.arrows.split(joint_effects.draw(key, effects))
+    def _draw(self, key: Array, effects: Any) -> dict[str, Array]:
+        return self.model.arrows.split(joint_effects.draw(key, _vector(effects)))
 
     def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
-        above = joint_effects.level_covariances(self.model, state.effects)
-        own = joint_effects.action_covariances(self.model, state.actions.root, state.effects)
-        return above, own
+        effects = _vector(state.effects)
+        above = joint_effects.level_covariances(self.model, effects)
+        return above, joint_effects.action_covariances(self.model, state.actions.root, effects)
+
+
+def _vector(effects: Any) -> GaussianVector:
+    """The law of `z`, whatever else is kept with it."""
+    return GaussianVector(effects.mean, effects.root)

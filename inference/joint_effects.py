@@ -67,7 +67,7 @@ def absorb(
     return JointEffects(mean, root, carry), log_density
 
 
-def draw(key: Array, effects: JointEffects) -> Float[Array, " N"]:
+def draw(key: Array, effects: GaussianVector) -> Float[Array, " N"]:
     """One joint draw of `z`."""
     noise = jax.random.normal(key, effects.mean.shape, effects.mean.dtype)
     return effects.mean + effects.root @ noise
@@ -174,7 +174,7 @@ def _sweep(model: ActionModel) -> Array:
 
 
 def level_covariances(
-    model: ActionModel, effects: JointEffects
+    model: ActionModel, effects: GaussianVector
 ) -> dict[str, Float[Array, "size d d"]]:
     """The marginal covariance of every vector above the actions."""
     rows, start = {}, 0
@@ -187,7 +187,7 @@ def level_covariances(
 
 
 def action_covariances(
-    model: ActionModel, root: Float[Array, "d d K"], effects: JointEffects
+    model: ActionModel, root: Float[Array, "d d K"], effects: GaussianVector
 ) -> Float[Array, "K d d"]:
     """Marginal covariances of the actions (`lemma:gaussian_covariance`).
 

@@ -40,8 +40,8 @@ class Laplace(JointBackend):
 
     **A link on the actions** (`subsec:non_linear_mixed_model`), with Gaussian rewards. Actions are
     integrated out exactly, the levels above are Gaussian at the mode of what is left, and actions given
-    those have the paper's closed form. Means and covariances of actions in `posterior` are to first order in the
-    levels above; `sample` and `sample_scores` are not.
+    those have the paper's closed form. Means and covariances of actions in `posterior` are to first
+    order in the levels above; `sample` and `sample_scores` are not.
     """
 
     hierarchy: Hierarchy

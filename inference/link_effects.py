@@ -1,8 +1,9 @@
 """Levels above actions that depend on them through a link.
 
-Aouali et al. 2023, `subsec:non_linear_mixed_model`. Given the levels above, actions and Gaussian rewards stay exact, so actions are integrated out exactly:
-action `i` says of its displacement `D_i = g(mu_i + Gamma_i z) - mu_i` the same Gaussian message
-`exp(-D' M_i D / 2 + k_i' D)` as without a link. What is left, a density of `z` alone, is approximated by
+Aouali et al. 2023, `subsec:non_linear_mixed_model`. Given the levels above, actions and Gaussian
+rewards stay exact, so actions are integrated out exactly: action `i` says of its displacement
+`D_i = g(mu_i + Gamma_i z) - mu_i` the same Gaussian message `exp(-D' M_i D / 2 + k_i' D)` as without a
+link. What is left, a density of `z` alone, is approximated by
 a Gaussian at its mode (Laplace).
 """
 

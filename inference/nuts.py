@@ -2,6 +2,7 @@
 
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -106,9 +107,10 @@ class Nuts(Backend[NutsState]):
         """The hierarchy behind the program, or None for a program written by hand."""
         return self.target.hierarchy
 
-    def init(self, key: Array | None = None) -> NutsState:
+    def init(self, key: Array | None = None, *, room: int = 0) -> NutsState:
         """Chains started at draws of the prior, and adapted to it."""
-        return _init(self, jax.random.key(0) if key is None else key)
+        key = jax.random.key(0) if key is None else key
+        return _init(self, key, capacity=max(self.capacity, room))
 
     def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
         """One observation, and `steps` transitions of each chain."""
@@ -250,9 +252,9 @@ def _begin(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[_Kernel, Any]:
     return kernel, fresh
 
 
-@jax.jit
-def _init(backend: Nuts, key: Array) -> NutsState:
-    buffer = empty(backend.capacity, backend.target.dim)
+@partial(jax.jit, static_argnames="capacity")
+def _init(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
+    buffer = empty(capacity, backend.target.dim)
     kernel = _kernel(backend, buffer)
     key_start, key_chains = jax.random.split(key)
     starts = jax.vmap(lambda k: backend.target.start(k, buffer))(

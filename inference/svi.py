@@ -116,9 +116,10 @@ class Svi(Backend[SviState]):
         """The hierarchy behind the program, or None for a program written by hand."""
         return self.target.hierarchy
 
-    def init(self, key: Array | None = None) -> SviState:
+    def init(self, key: Array | None = None, *, room: int = 0) -> SviState:
         """The guide fitted to the prior."""
-        return _init(self, jax.random.key(0) if key is None else key)
+        key = jax.random.key(0) if key is None else key
+        return _init(self, key, capacity=max(self.capacity, room))
 
     def update(self, state: SviState, context: Any, action: Any, reward: Any) -> SviState:
         """One observation, and `steps` steps from where the guide stands."""
@@ -258,9 +259,9 @@ def _after(
     )
 
 
-@jax.jit
-def _init(backend: Svi, key: Array) -> SviState:
-    buffer = empty(backend.capacity, backend.target.dim)
+@partial(jax.jit, static_argnames="capacity")
+def _init(backend: Svi, key: Array, *, capacity: int) -> SviState:
+    buffer = empty(capacity, backend.target.dim)
     key, key_loc, key_start, key_fit = jax.random.split(key, 4)
     loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
     parameters = _start(backend, loc.shape[0], key_start, 0.1 * loc)

@@ -49,6 +49,8 @@ def mixing(
         return rng.normal(size=(*scalars, dim, dim)) / np.sqrt(parent_size * dim)
     m = few or parent_size
     indices = np.array([rng.permutation(parent_size)[:m] for _ in range(size)])
+    # `Sparse` reads the number of parents off the largest index, so that must not vary by chance.
+    indices[0, 0] = indices[0, 0] if parent_size - 1 in indices else parent_size - 1
     values = rng.normal(size=(size, m)) / np.sqrt(m)
     if form == "padded":
         # A column of padding that names a parent of the row again, or for the first time.

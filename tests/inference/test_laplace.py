@@ -72,8 +72,8 @@ def test_condition_in_float32():
 def test_updates_end_near_the_mode_in_any_order(structure, reward, x64):
     """An update expands its own action's likelihood; others keep expansions made when less was known.
 
-    Measured here, over the three cases and five orders each: means within 0.0042 standard deviations of
-    the mode, covariances within 3.2 per cent.
+    Measured here, over five orders each: means within 0.005 standard deviations of the mode,
+    covariances within 5.6 per cent.
     """
     rng = np.random.default_rng(1)
     model, seen = simulate(STRUCTURES[structure](), N, rng, reward)
@@ -83,6 +83,5 @@ def test_updates_end_near_the_mode_in_any_order(structure, reward, x64):
         mean, cov, unconverged = one_by_one(hierarchy, ordered)
         assert int(unconverged) == 0
         off, wrong = errors_at_the_mode(hierarchy, ordered, mean, cov)
-        print("MEASURED", structure, reward, off, wrong)
-        assert off < 0.02
-        assert wrong < 0.1
+        assert off < 0.01
+        assert wrong < 0.08
