@@ -365,7 +365,8 @@ def _text(names: list[str], table: pd.DataFrame) -> str:
 
 
 def _two_digits(seconds: float) -> str:
-    return np.format_float_positional(seconds, precision=2, fractional=False, trim="-")
+    digits = 1 - int(np.floor(np.log10(seconds))) if 0 < seconds < np.inf else 0
+    return f"{seconds:.{max(digits, 0)}f}"
 
 
 def _padded(cells: list[str], right: bool = False) -> list[str]:

@@ -257,7 +257,8 @@ class TestSites:
         assert (target.num_actions, target.dim) == (5, 2)
         assert target.levels == ("taste", "own", "movie"), "every site of vectors, actions last"
         rng = np.random.default_rng(7)
-        position = {"taste": rng.normal(size=(1, 2)), "own": rng.normal(size=(5, 2))}
+        shapes = {"taste": (1, 2), "own": (5, 2)}
+        position = {site: jnp.asarray(rng.normal(size=shape)) for site, shape in shapes.items()}
         vectors = target.vectors(position, padded(observations("known")))
         expected = position["taste"] + 0.7 * position["own"]
         np.testing.assert_allclose(vectors["movie"], expected, **tolerance())

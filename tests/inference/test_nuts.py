@@ -1,0 +1,492 @@
+"""`Nuts`: chains that follow growing data to the exact posterior, and say so when they cannot."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.diagnostics import split_gelman_rubin
+
+from mistakes import cases, check_refused
+from mixts.inference import Nuts, NutsStatus
+from mixts.models import Gaussian, Hierarchy, Level, linear
+from sampling import (
+    BAD,
+    bad_rows,
+    common_taste,
+    common_taste_hierarchy,
+    deviations,
+    estimate,
+    exact,
+    linear_problem,
+    site_draws,
+    standard_errors_off,
+    unoptimised,
+)
+
+CHAINS, SAMPLES, WARMUP, STEPS, CAPACITY = 4, 1000, 200, 4, 512
+PROBLEM = linear_problem()
+N = len(PROBLEM.rewards)
+
+# 46 means and 46 deviations are compared, each of them normal around the truth by the central limit
+# theorem: with chance 92 * 6e-5 = 0.6% one of them is further off than this many standard errors.
+MOST_ERRORS = 4.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_fast():
+    with unoptimised():
+        yield
+
+
+class Round(NamedTuple):
+    """What is looked at after each update of a scan."""
+
+    z: Any
+    energy: Any
+    adapted_at: Any
+    transition: Any
+    step_size: Any
+    acceptance: Any
+
+
+@jax.jit
+def updated(backend, state, contexts, actions, rewards):
+    """One `update` for each row, in a scan; also a `Round` of each."""
+
+    def step(state, row):
+        state = backend.update(state, *row)
+        chains = state.chains
+        return state, Round(
+            chains.z,
+            chains.potential_energy,
+            state.adapted_at,
+            chains.i,
+            chains.adapt_state.step_size,
+            chains.mean_accept_prob,
+        )
+
+    return jax.lax.scan(step, state, (contexts, actions, rewards))
+
+
+@jax.jit
+def energies(backend, state):
+    """The potential and its gradient, where each chain stands."""
+    potential = jax.value_and_grad(backend.target.potential)
+    return jax.vmap(lambda z: potential(z, state.buffer))(state.chains.z)
+
+
+@pytest.fixture(scope="module")
+def backend(compiled_fast):
+    return Nuts(
+        PROBLEM.hierarchy,
+        chains=CHAINS,
+        samples=SAMPLES,
+        warmup=WARMUP,
+        steps=STEPS,
+        capacity=CAPACITY,
+    )
+
+
+@pytest.fixture(scope="module")
+def before(backend):
+    """The state before any data."""
+    return backend.init(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def conditioned(backend, before):
+    return backend.condition(before, *PROBLEM.seen)
+
+
+@pytest.fixture(scope="module")
+def played(backend, before):
+    """The state after an update for each observation, and what happened in each round."""
+    return updated(backend, before, *PROBLEM.seen)
+
+
+@pytest.fixture(scope="module")
+def posterior(backend, conditioned):
+    return backend.posterior(conditioned)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return exact(PROBLEM.hierarchy, PROBLEM.seen)
+
+
+def assert_moments(draws, truth) -> None:
+    """Means and deviations of every number of every level, within their Monte Carlo error."""
+    for level, mean in truth.mean.items():
+        found = estimate(draws[level])
+        assert standard_errors_off(found.mean, found.mean_error, mean) < MOST_ERRORS, level
+        off = standard_errors_off(found.deviation, found.deviation_error, deviations(truth, level))
+        assert off < MOST_ERRORS, level
+        # The errors themselves are small: a chain that stood still would have large ones.
+        assert np.max(found.mean_error / found.deviation) < 0.04, level
+
+
+class TestLinearGaussian:
+    """K = 20, L = 3, d = 2 and 300 observations, where the posterior is known."""
+
+    def test_after_condition(self, backend, posterior, truth):
+        assert_moments(site_draws(backend, posterior.state), truth)
+
+    def test_after_a_scan_of_updates(self, backend, played, truth):
+        state, _ = played
+        assert int(state.buffer.taken) == N
+        assert_moments(site_draws(backend, backend.posterior(state).state), truth)
+
+    def test_before_any_data(self, backend, before):
+        """The prior: effects of variance 3, actions around their weighted sums."""
+        draws = site_draws(backend, backend.posterior(before).state)
+        assert_moments_of_the_prior(draws, exact(PROBLEM.hierarchy, _rows(0)))
+
+    def test_posterior_is_that_of_its_draws(self, backend, posterior):
+        draws = site_draws(backend, posterior.state)
+        for level in ("effect", "action"):
+            flat = draws[level].reshape(-1, *draws[level].shape[2:])
+            np.testing.assert_allclose(posterior.mean[level], flat.mean(0), rtol=1e-4, atol=1e-5)
+            for i in range(flat.shape[1]):
+                expected = np.cov(flat[:, i].T)
+                np.testing.assert_allclose(posterior.cov[level][i], expected, rtol=1e-3, atol=1e-5)
+        assert posterior.log_evidence is None
+
+    def test_chains_are_several_and_agree(self, backend, posterior):
+        draws = site_draws(backend, posterior.state)["action"]
+        assert draws.shape == (CHAINS, SAMPLES, 20, 2)
+        ends = draws[:, -1].reshape(CHAINS, -1)
+        apart = np.linalg.norm(ends[:, None] - ends[None], axis=-1)
+        assert np.all(apart[~np.eye(CHAINS, dtype=bool)] > 0.1), "two chains are one"
+        # The statistic is 1 + O(1 / draws per chain) where chains agree.
+        assert np.max(split_gelman_rubin(draws)) < 1.02
+
+    def test_status(self, backend, before, conditioned, played, posterior):
+        for state in (before, conditioned, played[0], posterior.state):
+            assert backend.status(state) is NutsStatus.OK
+        counted = CHAINS * (STEPS + STEPS + SAMPLES)  # init, condition, posterior
+        assert int(posterior.state.transitions) == counted
+
+    def test_a_context_for_each_action(self, backend, before, conditioned):
+        """Only that of the action taken matters: the state is the same, bit by bit."""
+        contexts, actions, rewards = PROBLEM.seen
+        each = np.random.default_rng(1).normal(size=(N, 20, 2))
+        each[np.arange(N), actions] = contexts
+        found = backend.condition(before, each, actions, rewards)
+        np.testing.assert_array_equal(found.buffer.contexts, conditioned.buffer.contexts)
+        for site, rows in conditioned.bank.items():
+            np.testing.assert_array_equal(found.bank[site], rows)
+
+
+def assert_moments_of_the_prior(draws, prior) -> None:
+    for level, mean in prior.mean.items():
+        found = estimate(draws[level])
+        assert standard_errors_off(found.mean, found.mean_error, mean) < MOST_ERRORS, level
+        spread = deviations(prior, level)
+        off = standard_errors_off(found.deviation, found.deviation_error, spread)
+        assert off < MOST_ERRORS, level
+
+
+def _rows(n):
+    return tuple(rows[:n] for rows in PROBLEM.seen)
+
+
+class TestGrowingData:
+    def test_energies_are_those_of_all_data(self, backend, before, conditioned, played):
+        """Those that a chain keeps are of its position and of what has been seen by now."""
+        for state in (before, conditioned, played[0]):
+            energy, slope = energies(backend, state)
+            # The potential is a sum of hundreds of float32 terms.
+            np.testing.assert_allclose(state.chains.potential_energy, energy, rtol=1e-5)
+            for site, value in slope.items():
+                np.testing.assert_allclose(state.chains.z_grad[site], value, rtol=1e-3, atol=1e-2)
+
+    def test_a_surprise_moves_every_chain(self, backend, conditioned):
+        """A reward some 20 deviations off raises the energy by hundreds.
+
+        Against the energy before it, every new place would look that much worse, and chains would
+        freeze where they stand.
+        """
+        context, action = np.array([1.0, 1.0]), 7
+        contexts, actions, rewards = (rows.copy() for rows in PROBLEM.seen)
+        contexts[0], actions[0], rewards[0] = context, action, 40.0
+        actions[1:] = -1  # no more observations
+        buffer = backend.target
+        state, rounds = updated(backend, conditioned, contexts, actions, rewards)
+        surprised = state._replace(chains=conditioned.chains)
+        start, _ = energies(backend, surprised)
+        assert np.all(start - conditioned.chains.potential_energy > 200), "not a surprise"
+        assert np.all(rounds.energy[0] < start - 100), "energies of the first round"
+        for chain in range(CHAINS):
+            moved = rounds.z["action"][0, chain] - conditioned.chains.z["action"][chain]
+            assert np.linalg.norm(moved) > 0.1
+            assert np.linalg.norm(moved[action]) == np.max(np.linalg.norm(moved, axis=-1))
+        # And later rounds without data keep moving.
+        steps = np.diff(rounds.z["action"][:20], axis=0)
+        assert np.all(np.linalg.norm(steps, axis=(-2, -1)) > 1e-3)
+        del buffer
+
+    def test_adaptation_starts_anew_when_data_double(self, played):
+        """As soon as the observations have doubled and the adaptation before is over."""
+        _, rounds = played
+        adapted_at, transition = 0, WARMUP + STEPS
+        expected = []
+        for taken in range(1, N + 1):
+            if taken >= 2 * adapted_at and transition >= WARMUP:
+                adapted_at, transition = taken, 0
+            transition += STEPS
+            expected.append((adapted_at, transition))
+        np.testing.assert_array_equal(rounds.adapted_at, [at for at, _ in expected])
+        for chain in range(CHAINS):
+            np.testing.assert_array_equal(rounds.transition[:, chain], [i for _, i in expected])
+        assert len(set(np.asarray(rounds.adapted_at).tolist())) >= 4, "it starts several times"
+
+    def test_step_sizes_follow(self, before, conditioned, played):
+        """They change while a chain adapts, and only then."""
+        _, rounds = played
+        sizes, adapting = np.asarray(rounds.step_size), np.asarray(rounds.transition) < WARMUP
+        changed = np.diff(sizes, axis=0) != 0
+        # The round in which an adaptation ends still changes it.
+        resting = ~adapting[1:] & ~adapting[:-1]
+        assert resting.sum() > 100
+        assert not np.any(changed & resting)
+        assert np.mean(changed[adapting[1:]]) > 0.9
+        # Priors of effects and actions are far more correlated than their posteriors.
+        for after in (conditioned.chains.adapt_state.step_size, sizes[-1]):
+            assert np.all(after > 1.5 * before.chains.adapt_state.step_size)
+
+    def test_chains_are_never_called_stuck(self, played):
+        """Even where an adaptation has just begun, with steps of the wrong size."""
+        assert np.min(played[1].acceptance) > 0.1
+
+    def test_more_rounds_than_room(self, backend, conditioned):
+        """Inside `jit` the buffer cannot grow: what finds no room is counted."""
+        state, _ = updated(backend, conditioned, *PROBLEM.seen)
+        assert state.buffer.capacity == CAPACITY
+        assert int(state.buffer.taken) == CAPACITY
+        assert int(state.rejected) == 2 * N - CAPACITY
+        np.testing.assert_allclose(
+            state.buffer.rewards[N:], PROBLEM.rewards[: CAPACITY - N], rtol=1e-6
+        )
+
+    def test_room_is_made_outside_jit(self, backend, conditioned):
+        for more, capacity in ((CAPACITY - N, CAPACITY), (CAPACITY, 2 * CAPACITY), (1000, 2048)):
+            buffer = backend.reserve(conditioned, more).buffer
+            assert buffer.capacity == capacity
+            np.testing.assert_array_equal(buffer.rewards[:N], conditioned.buffer.rewards[:N])
+            assert np.all(buffer.actions[N:] == -1)
+
+
+class TestBadObservations:
+    def test_inside_jit(self, backend, before):
+        """They are counted; the good ones among them are all there, in order."""
+        good = _rows(N - len(BAD))
+        places = np.arange(len(BAD)) * 7
+        rows = [
+            np.insert(g, places, b, axis=0) for g, b in zip(good, bad_rows(PROBLEM), strict=True)
+        ]
+        state, _ = updated(backend, before, *rows)
+        assert int(state.rejected) == len(BAD)
+        assert int(state.buffer.taken) == N - len(BAD)
+        for kept, expected in zip(state.buffer[:3], good, strict=True):
+            np.testing.assert_allclose(kept[: N - len(BAD)], expected, rtol=1e-6)
+        assert np.all(state.buffer.actions[N - len(BAD) :] == -1)
+        energy, _ = energies(backend, state)
+        assert np.all(np.isfinite(energy))
+        np.testing.assert_allclose(state.chains.potential_energy, energy, rtol=1e-5)
+
+    @pytest.mark.parametrize("name", BAD)
+    def test_concrete(self, backend, before, name):
+        row = list(BAD).index(name)
+        context, action, reward = (rows[row] for rows in bad_rows(PROBLEM))
+        with pytest.raises(ValueError, match="every entry must be"):
+            backend.update(before, context, int(action), float(reward))
+        with pytest.raises(ValueError, match="every entry must be"):
+            backend.condition(before, context[None], action[None], reward[None])
+
+
+class TestDraws:
+    def test_sample_picks_from_the_bank(self, backend, conditioned):
+        """Each draw is one of the 16 that the chains left, all levels of the same one; all come up.
+
+        Of 200 draws none misses any of 16 but with chance 16 (15/16)^200 = 4e-5.
+        """
+        bank = {k: v.reshape(-1, *v.shape[2:]) for k, v in site_draws(backend, conditioned).items()}
+        keys = jax.random.split(jax.random.key(2), 200)
+        draws = jax.vmap(lambda key: backend.sample(key, conditioned))(keys)
+        assert set(draws) == {"effect", "action"}
+        found = {}
+        for level in draws:
+            near = np.abs(np.asarray(draws[level])[:, None] - bank[level]).max((-1, -2))
+            assert np.all(near.min(1) < 1e-5), "not a draw of the bank"
+            found[level] = near.argmin(1)
+        np.testing.assert_array_equal(found["effect"], found["action"])
+        assert len(set(found["action"].tolist())) == CHAINS * STEPS
+
+    def test_scores(self, backend, conditioned):
+        """Those of the draw with the same key, for a context shared or one for each action."""
+        key, rng = jax.random.key(3), np.random.default_rng(4)
+        theta = np.asarray(backend.sample(key, conditioned)["action"])
+        shared, each = rng.normal(size=2), rng.normal(size=(20, 2))
+        for context in (shared, each):
+            scores = backend.sample_scores(key, conditioned, context)
+            np.testing.assert_allclose(scores, np.sum(theta * context, 1), rtol=1e-5, atol=1e-5)
+        with pytest.raises(ValueError, match=r"context has shape \(3,\)"):
+            backend.sample_scores(key, conditioned, np.ones(3))
+
+    def test_posterior_draws(self, backend, posterior):
+        """From the long run, not from the few draws that the state had kept."""
+        draws = posterior.draw(jax.random.key(5), 500)["action"]
+        assert len(np.unique(np.asarray(draws)[:, 0, 0])) > 400
+
+    def test_arviz(self, posterior):
+        data = posterior.to_arviz(jax.random.key(6), n=50)["posterior"]
+        assert data["action"].dims[2:] == ("action_id", "component")
+        assert data["action"].shape[2:] == (20, 2)
+        assert data["effect"].shape[2:] == (3, 2)
+        assert np.prod(data["action"].shape[:2]) >= 50
+
+
+def funnel(centered: bool) -> Hierarchy:
+    """Neal's funnel: nine vectors whose scale is unknown over orders of magnitude."""
+    level = Level("action", 9, scale=dist.LogNormal(0.0, 3.0), centered=centered)
+    return Hierarchy([level], Gaussian(1.0), 1)
+
+
+def walled(contexts, actions, rewards=None):
+    """A program whose density is zero everywhere."""
+    theta = numpyro.sample("action", dist.Normal(0.0, 1.0).expand([2, 1]).to_event(2))
+    numpyro.factor("wall", jnp.where(jnp.isfinite(theta[0, 0]), -jnp.inf, 0.0))
+    mean = jnp.sum(contexts * theta[actions], axis=-1)
+    numpyro.sample("reward", dist.Normal(mean, 1.0), obs=rewards)
+
+
+class TestTrouble:
+    def test_a_funnel_diverges(self):
+        """Chains that move the vectors themselves run into the neck; they say what to do."""
+        backend = Nuts(funnel(centered=True), chains=2, steps=500, capacity=4)
+        state = backend.init(jax.random.key(7))
+        assert int(state.transitions) == 2 * 500, "those of the adaptation do not count"
+        assert int(state.divergences) > 0.01 * 1000
+        assert backend.status(state) is NutsStatus.DIVERGING
+        assert "centered=False" in backend.status(state).value
+
+    def test_a_funnel_that_is_not_centred_does_not(self):
+        backend = Nuts(funnel(centered=False), chains=2, steps=500, capacity=4)
+        state = backend.init(jax.random.key(7))
+        assert int(state.transitions) == 2 * 500
+        assert backend.status(state) is NutsStatus.OK
+        log_scale = np.asarray(state.bank["action_scale"]).reshape(2, 500)
+        found = estimate(log_scale)
+        # Without data the logarithm of the scale is N(0, 3^2).
+        assert standard_errors_off(found.mean, found.mean_error, 0.0) < MOST_ERRORS
+        assert standard_errors_off(found.deviation, found.deviation_error, 3.0) < MOST_ERRORS
+
+    def test_a_chain_without_finite_energy_is_stuck(self):
+        backend = Nuts(walled, dim=1, chains=2, steps=2, warmup=5, capacity=2)
+        state = backend.init(jax.random.key(8))
+        assert backend.status(state) is NutsStatus.STUCK
+
+    def test_a_chain_that_hardly_moves_is_stuck(self, backend, conditioned):
+        """One of them is enough."""
+        accepted = conditioned.chains.mean_accept_prob.at[2].set(0.05)
+        state = conditioned._replace(chains=conditioned.chains._replace(mean_accept_prob=accepted))
+        assert backend.status(state) is NutsStatus.STUCK
+        energy = conditioned.chains.potential_energy.at[1].set(jnp.nan)
+        state = conditioned._replace(chains=conditioned.chains._replace(potential_energy=energy))
+        assert backend.status(state) is NutsStatus.STUCK
+
+
+def test_runs_side_by_side():
+    """Backends built, adapted and asked under `vmap` and `jit`, each on weights and data of its own."""
+    problems = [linear_problem(K=5, L=2, n=40, seed=seed) for seed in (10, 11, 12)]
+    weights = np.stack([p.hierarchy.actions.parents["effect"] for p in problems])
+    seen = [np.stack(rows) for rows in zip(*(p.seen for p in problems), strict=True)]
+
+    @jax.jit
+    @jax.vmap
+    def run(w, key, *seen):
+        backend = Nuts(linear(w, 2, effect_cov=3.0), chains=2, steps=1000, capacity=40)
+        return backend.condition(backend.init(key), *seen)
+
+    states = run(weights, jax.random.split(jax.random.key(9), 3), *seen)
+    for i, problem in enumerate(problems):
+        draws = {k: np.asarray(v)[i].reshape(2, 1000, -1, 2) for k, v in states.bank.items()}
+        truth = exact(problem.hierarchy, problem.seen)
+        for level, mean in truth.mean.items():
+            found = estimate(draws[level])
+            assert standard_errors_off(found.mean, found.mean_error, mean) < MOST_ERRORS
+            off = standard_errors_off(
+                found.deviation, found.deviation_error, deviations(truth, level)
+            )
+            assert off < MOST_ERRORS
+            assert np.max(found.mean_error / found.deviation) < 0.1
+
+
+def test_a_program_by_hand_in_the_loop():
+    """Thompson sampling in a scan; afterwards the chains know what the closed form knows."""
+    backend = Nuts(common_taste, actions="movie", dim=2, samples=1000, capacity=64)
+    assert backend.hierarchy is None
+    assert "common_taste" in repr(backend)
+    movies = np.random.default_rng(13).normal(size=(5, 2))
+
+    @jax.jit
+    def play(key):
+        def round_(state, key):
+            context_key, score_key, noise_key = jax.random.split(key, 3)
+            context = jax.random.normal(context_key, (2,))
+            action = jnp.argmax(backend.sample_scores(score_key, state, context))
+            reward = context @ jnp.asarray(movies)[action] + 0.5 * jax.random.normal(noise_key)
+            return backend.update(state, context, action, reward), action
+
+        first, rest = jax.random.split(key)
+        state, actions = jax.lax.scan(round_, backend.init(first), jax.random.split(rest, 60))
+        return backend.posterior(state), actions
+
+    posterior, actions = play(jax.random.key(14))
+    buffer = posterior.state.buffer
+    np.testing.assert_array_equal(buffer.actions[:60], actions)
+    assert int(buffer.taken) == 60
+    truth = exact(common_taste_hierarchy(), [rows[:60] for rows in buffer[:3]])
+    draws = site_draws(backend, posterior.state)
+    assert set(posterior.mean) == {"taste", "own", "movie"}
+    for level, mean in truth.mean.items():
+        found = estimate(draws[level])
+        assert standard_errors_off(found.mean, found.mean_error, mean) < MOST_ERRORS
+        spread = deviations(truth, level)
+        off = standard_errors_off(found.deviation, found.deviation_error, spread)
+        assert off < MOST_ERRORS
+    assert backend.status(posterior.state) is NutsStatus.OK
+
+
+COUNTS = {
+    name: (
+        lambda name=name, value=value: Nuts(PROBLEM.hierarchy, **{name: value}),
+        ValueError,
+        [f"Nuts {name}: got {value!r}", "a whole number of at least 1"],
+    )
+    for name, value in {
+        "chains": 0,
+        "steps": -1,
+        "warmup": 2.5,
+        "samples": True,
+        "capacity": "many",
+        "max_depth": 0,
+    }.items()
+}
+RATES = {
+    f"target_accept={rate}": (
+        lambda rate=rate: Nuts(PROBLEM.hierarchy, target_accept=rate),
+        ValueError,
+        [f"Nuts target_accept is {rate}", "between 0 and 1"],
+    )
+    for rate in (0.0, 1.0, 80, float("nan"))
+}
+
+
+@cases(counts=COUNTS, rates=RATES)
+def test_refused(declare, error, parts):
+    check_refused(declare, error, parts)
