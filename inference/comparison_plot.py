@@ -56,6 +56,7 @@ def plot_comparison(comparison: "Comparison") -> Figure:
         2, 2, sharex="col", sharey="row", width_ratios=[1.3, 1.0], height_ratios=heights
     )
     _forest(grid[1, 0], comparison, actions)
+    grid[1, 0].set_xlim(_limits(comparison, above + actions))
     grid[1, 0].set_xlabel("first number of each vector: mean and central 90% interval")
     _best(grid[1, 1], comparison, [action for _, action in actions])
     if above:
@@ -113,16 +114,10 @@ def _look(style: _Style) -> dict[str, Any]:
 def _forest(axes: Axes, comparison: "Comparison", rows: list[tuple[Level, int]]) -> None:
     """Means and intervals of the first numbers of some vectors."""
     places = np.arange(len(rows))
-
-    def numbers(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        mean, ends = comparison.posteriors[name].mean, comparison.intervals[name]
-        low, high = np.array([ends[level.name][:, vector, 0] for level, vector in rows]).T
-        return np.array([mean[level.name][vector, 0] for level, vector in rows]), low, high
-
-    mean, low, high = numbers(comparison.reference)
+    mean, low, high = _numbers(comparison, comparison.reference, rows)
     _reference(axes, places, low, high, mean)
     for style in _styles(comparison):
-        mean, low, high = numbers(style.name)
+        mean, low, high = _numbers(comparison, style.name, rows)
         axes.hlines(places + style.shift, low, high, color=style.colour, linewidth=1.2)
         _marks(axes, mean, places, style)
     for place in range(1, len(rows)):
@@ -130,6 +125,26 @@ def _forest(axes: Axes, comparison: "Comparison", rows: list[tuple[Level, int]])
             axes.axhline(place - 0.5, color="0.6", linewidth=0.8)
     axes.set_yticks(places, [_label(*row) for row in rows])
     _finish(axes, len(rows))
+
+
+def _numbers(
+    comparison: "Comparison", name: str, rows: list[tuple[Level, int]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means and ends of intervals of the first numbers of some vectors."""
+    mean, ends = comparison.posteriors[name].mean, comparison.intervals[name]
+    low, high = np.array([ends[level.name][:, vector, 0] for level, vector in rows]).T
+    return np.array([mean[level.name][vector, 0] for level, vector in rows]), low, high
+
+
+def _limits(comparison: "Comparison", rows: list[tuple[Level, int]]) -> tuple[float, float]:
+    """Room for all intervals, unless a backend is so wrong that the others would become dots."""
+    ends = np.array([_numbers(comparison, name, rows)[1:] for name in comparison.posteriors])
+    ends = np.where(np.isfinite(ends), ends, np.nan_to_num(ends[0]))
+    least, most = ends[0].min(), ends[0].max()
+    room = most - least
+    margin = 0.03 * room
+    low, high = max(ends.min(), least - room), min(ends.max(), most + room)
+    return float(low - margin), float(high + margin)
 
 
 def _best(axes: Axes, comparison: "Comparison", actions: list[int]) -> None:

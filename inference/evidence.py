@@ -89,10 +89,16 @@ def empirical_bayes(
     """
     check_linear_gaussian(hierarchy, "empirical_bayes")
     _check_choice(hierarchy, learn, levels)
+    if not isinstance(data, Data):
+        raise TypeError(f"data is a {type(data).__name__}; expected Data(contexts, actions, rewards)")
+    # Inside jit, where the evidence is computed, values are not checked: a wrong action would not count.
+    hierarchy.observations(*data)
     dtype = jnp.result_type(float)
     with jax.enable_x64(True):
         start, rebuild = _free_numbers(_cast(hierarchy, jnp.float64), learn, levels)
         vector, unravel = ravel_pytree(start)
+        if not vector.size:
+            raise ValueError(f"nothing to learn: levels {levels!r} have no {' or '.join(learn)}")
         seen = Data(*(np.asarray(part) for part in data))
         loss = jax.jit(jax.value_and_grad(lambda v, seen: -log_evidence(rebuild(unravel(v)), seen)))
 

@@ -1,4 +1,4 @@
-"""Hierarchies whose rewards are not Gaussian, rewards drawn from them, and the mode of their joint density."""
+"""Hierarchies whose rewards are not Gaussian, rewards of theirs, and the mode of the joint density."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`Factored` with rewards that are not Gaussian: the displayed formulas of `app:posterior_approximation`."""
+"""`Factored` with rewards that are not Gaussian: the formulas of `app:posterior_approximation`."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from gaussian_models import crossed_effects
 from glm_models import simulate
 from hierarchies import Few, Group, Model
 from mixts.inference import Factored
+from sampling import unoptimised
 from scipy_density import spread
 from scipy_sites import site
 from tolerance import tolerance
@@ -19,6 +20,12 @@ from tolerance import tolerance
 pytestmark = pytest.mark.usefixtures("x64")
 
 N = 48
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
 
 
 def learn(hierarchy, seen, means="decoupled"):
@@ -162,7 +169,7 @@ def test_sparse_weights_are_dense_weights():
     *above, item = model.groups
     few = item.parents["brand"]
     full = np.zeros((item.size, 3))
-    np.put_along_axis(full, few.indices[:, ::-1], few.values[:, ::-1], axis=1)
+    np.add.at(full, (np.arange(item.size)[:, None], few.indices), few.values)
     item = replace(item, parents=item.parents | {"brand": full})
     other = replace(model, groups=[*above, item])
     found, expected = learn(other.hierarchy(), seen), learn(model.hierarchy(), seen)

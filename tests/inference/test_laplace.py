@@ -7,8 +7,15 @@ import pytest
 from backends import updated
 from glm_models import STRUCTURES, errors_at_the_mode, simulate, two_levels
 from mixts.inference import ClosedForm, Laplace
+from sampling import unoptimised
 
 N = 48
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
 
 
 def moments(backend, state):

@@ -8,6 +8,7 @@ from backends import updated
 from hierarchies import Rows, covariance
 from mixts.inference import Laplace
 from mixts.models import glm
+from sampling import unoptimised
 from scipy_sites import site
 from tolerance import tolerance
 
@@ -15,6 +16,12 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 K, L, DIM, N = 5, 3, 2, 60
 RIDGE = 1e-3 * np.eye(DIM)
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
 
 
 def problem():
@@ -100,7 +107,10 @@ def test_the_papers_formulas():
 
 
 def test_the_ridge_speaks_before_any_data_does():
-    """The effects' precision has grown by `sum_i b_i b_i' x (Sigma_0 + 1e3 I)^-1`; tilted sites say nothing."""
+    """The effects' precision has grown by `sum_i b_i b_i' x (Sigma_0 + 1e3 I)^-1`, the ridge's messages.
+
+    Tilted sites say nothing.
+    """
     prior, _ = problem()
     precision = np.linalg.inv(prior["Sigma"])
     for b, own in zip(prior["b"], prior["own"], strict=True):

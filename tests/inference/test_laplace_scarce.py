@@ -8,11 +8,18 @@ import scipy.special
 from glm_models import errors_at_the_mode
 from mixts.inference import Laplace
 from mixts.models import glm
+from sampling import unoptimised
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 # Rows beyond the data belong to no action, so that all data have one shape.
 N, NOBODY = 60, -1
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
 
 
 @jax.jit

@@ -9,10 +9,18 @@ from backends import updated
 from glm_models import errors_at_the_mode, simulate, two_levels
 from hierarchies import Rows
 from mixts.inference import Laplace
+from sampling import unoptimised
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 CAPACITY = 4
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
+
 
 init = jax.jit(Laplace.init)
 step = jax.jit(Laplace.update)

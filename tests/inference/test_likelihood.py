@@ -7,6 +7,7 @@ import pytest
 
 from mixts.inference.likelihood import GaussianPriors, fit_sites
 from mixts.models import Bernoulli, Gaussian, Poisson
+from sampling import unoptimised
 from scipy_sites import site
 
 # One shape for all tests, since each compiles: three actions and rows that belong to none of them.
@@ -17,6 +18,13 @@ FAMILIES = {"bernoulli": Bernoulli(), "poisson": Poisson()}
 # Newton stops when a step gains less than about ten ulps of the log density: the step before it was
 # off by the root of that in standard deviations, and the last step squares this.
 CLOSE = {"float32": 1e-3, "float64": 1e-9}
+
+
+@pytest.fixture(autouse=True)
+def compile_quickly():
+    with unoptimised():
+        yield
+
 
 fit = jax.jit(fit_sites)
 
@@ -86,9 +94,7 @@ def test_an_action_without_rewards_says_nothing(name, precision):
     contexts, actions, rewards = data("ordinary", name, rng)
     actions[actions == 1] = NOBODY
     priors = correlated_priors(rng)
-    sites = fit_rows(
-        FAMILIES[name], contexts, actions, rewards, priors, rng.normal(size=(K, DIM))
-    )
+    sites = fit_rows(FAMILIES[name], contexts, actions, rewards, priors, rng.normal(size=(K, DIM)))
     np.testing.assert_array_equal(sites.precision[1], np.zeros((DIM, DIM)))
     np.testing.assert_array_equal(sites.information[1], np.zeros(DIM))
     np.testing.assert_allclose(sites.mode[1], priors[0][1], rtol=1e-5)
