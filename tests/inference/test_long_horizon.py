@@ -55,6 +55,12 @@ def check(model: Model, n: int, precision: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("levels", [two_levels, three_levels])
+def test_twenty_thousand_updates(levels, precision):
+    check(levels(), 20_000, precision)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [two_levels, three_levels])
 def test_a_million_updates(levels, precision):
     check(levels(), 1_000_000, precision)
 
