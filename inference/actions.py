@@ -22,10 +22,10 @@ from .roots import shrink, shrink_by_one, transpose
 
 __all__ = [
     "ActionState",
-    "Batch",
     "Innovation",
     "Messages",
     "actions_given",
+    "add_messages",
     "condition_actions",
     "draw_actions",
     "draw_scores",
@@ -82,24 +82,6 @@ class Messages(NamedTuple):
     vector: Float[Array, "K d"]
 
 
-class Batch(NamedTuple):
-    """Many rewards as their sums over each action, against what was known before; actions first.
-
-    Attributes:
-        expected: (K, d) the actions' means at the reference `z`, which residuals are taken from.
-        precision: (K, d, d) `G_i = sigma^-2 sum x x'`.
-        information: (K, d, 1) `B_i = sigma^-2 sum x (y - x' expected)`.
-        root: (K, d, d) `Q_i` before these rewards.
-        chol: (K, d, d) Cholesky factor of `I + Q_i' G_i Q_i`.
-    """
-
-    expected: Float[Array, "K d"]
-    precision: Float[Array, "K d d"]
-    information: Float[Array, "K d 1"]
-    root: Float[Array, "K d d"]
-    chol: Float[Array, "K d d"]
-
-
 def no_data(model: ActionModel) -> ActionState:
     """Actions nobody has taken."""
     d, K = model.dim, model.num_actions
@@ -136,91 +118,74 @@ def observe(
 def condition_actions(
     model: ActionModel,
     state: ActionState,
-    z: Above,
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
-) -> tuple[ActionState, Messages, Batch]:
-    """Take in many rewards at O(K d^3); their messages are about the distance of `Gamma_i z` from here.
+) -> tuple[ActionState, Innovation]:
+    """Take in many rewards one after the other, at O(d^2) each; their innovations have a leading axis.
 
-    Rewards enter as residuals from what is expected at `z`, so that nothing large cancels. Their
-    precision `G_i` and information `B_i` turn the covariance `S_i` into `S_i+ = (S_i^{-1} + G_i)^{-1}`,
-    and say of `xi_i`, in information form, `Lambda_0 (S_i - S_i+) Lambda_0` and `Lambda_0 S_i+ B_i`:
-    from the prior, the message of `eq:effect_posterior_formulas`. The difference is not subtracted: with
-    `H = Q' G Q` it is `Q (I + H)^{-1} H Q'`, exactly zero where `G_i` is. Actions out of range are
-    ignored.
+    Summing `x x'` first and factorising once would be shorter, but in float32 the sum of a context
+    that comes again and again is not singular any more, and the spread across it would be lost.
     """
-    expected = mean_actions(model, state, z)
-    residual = rewards - jnp.sum(contexts * expected.at[actions].get(mode="clip"), axis=-1)
-    scaled = contexts / model.noise_variance
-    G = jnp.zeros((model.num_actions, model.dim, model.dim), contexts.dtype)
-    G = G.at[actions].add(contexts[:, :, None] * scaled[:, None, :], mode="drop")
-    B = jnp.zeros((model.num_actions, model.dim, 1), contexts.dtype)
-    B = B.at[actions].add((scaled * residual[:, None])[..., None], mode="drop")
 
-    old = jnp.moveaxis(state.root, -1, 0)
-    root, chol, step, messages = _take_in(model, old, G, B)
-    # `c` is the mean at z = 0, whereas the residuals were taken at `z`.
-    shift = (expected - state.center.T)[..., None]
-    step_at_zero = step + root @ (transpose(root) @ (G @ shift))
-    moved = ActionState(state.center + step_at_zero[..., 0].T, jnp.moveaxis(root, 0, -1))
-    return moved, messages, Batch(expected, G, B, old, chol)
+    def one(state: ActionState, seen: tuple[Array, Array, Array]) -> tuple[ActionState, Innovation]:
+        return observe(model, state, *seen)
+
+    return jax.lax.scan(one, state, (contexts, actions, rewards))
+
+
+def add_messages(model: ActionModel, innovations: Innovation, z: Above) -> Messages:
+    """What many innovations say, added up for each action, about its distance from where it is at `z`.
+
+    From the prior, the precisions sum to `Lambda_0 - Lambda_0 S_i Lambda_0`, the message of
+    `eq:effect_posterior_formulas`: a sum of squares, exactly zero for an action without rewards.
+    """
+    K, d, dtype = model.num_actions, model.dim, model.root.dtype
+    scaled = innovations.direction / innovations.variance[:, None]
+    outer = innovations.direction[:, :, None] * scaled[:, None, :]
+    pulled = scaled * _residuals(model, innovations, z)[:, None]
+    return Messages(
+        jnp.zeros((K, d, d), dtype).at[innovations.action].add(outer, mode="drop"),
+        jnp.zeros((K, d), dtype).at[innovations.action].add(pulled, mode="drop"),
+    )
+
+
+def log_evidence(model: ActionModel, innovations: Innovation, z: Above) -> Float[Array, ""]:
+    """The actions' part of the log evidence of many rewards, `z` being the new mean.
+
+    For a Gaussian, `log p(y) = log p(y | m) + log p(m) - log p(m | y)` at the posterior mean `m`: a
+    sum of terms of one sign, where the usual difference of large squares loses all digits in float32.
+    """
+    residual = _residuals(model, innovations, z)
+    terms = jnp.log(2 * jnp.pi * innovations.variance) + residual**2 / innovations.variance
+    return -0.5 * jnp.sum(jnp.where(innovations.action < model.num_actions, terms, 0.0))
+
+
+def _residuals(model: ActionModel, innovations: Innovation, z: Above) -> Float[Array, " n"]:
+    """Rewards less what is expected of them, given earlier ones and the levels above at `z`."""
+    if not model.arrows.weights:
+        return innovations.residual
+    xi = model.displacements(z).at[:, innovations.action].get(mode="clip")
+    return innovations.residual - dot(innovations.direction.T, xi)
 
 
 def actions_given(
     model: ActionModel, precision: Float[Array, "K d d"], information: Float[Array, "K d"]
 ) -> tuple[ActionState, Messages]:
-    """Actions with the likelihoods `exp(-theta' G theta / 2 + B' theta)`, and messages from `z = 0`."""
+    """Actions with the likelihoods `exp(-theta' G theta / 2 + B' theta)`, and messages from `z = 0`.
+
+    The message's precision `Lambda_0 - Lambda_0 S Lambda_0` is not subtracted: with `H = T' G T` it is
+    `Lambda_0 T (I + H)^{-1} H T' Lambda_0`, exactly zero where `G` is. Costs O(K d^3).
+    """
     prior = jnp.broadcast_to(jnp.moveaxis(model.root, -1, 0), precision.shape)
     mean = jnp.broadcast_to(model.mean.T, information.shape)[..., None]
-    surprise = information[..., None] - precision @ mean
-    root, _, step, messages = _take_in(model, prior, precision, surprise)
+    root, chol = shrink(prior, precision)
+    step = root @ (transpose(root) @ (information[..., None] - precision @ mean))
+    lost = cho_solve((chol, True), transpose(prior) @ precision @ prior)
+    weighed = model.weigh_rows(prior)
+    said = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
+    messages = Messages(said, model.weigh_rows(step)[..., 0])
     return ActionState((mean + step)[..., 0].T, jnp.moveaxis(root, 0, -1)), messages
-
-
-def _take_in(
-    model: ActionModel,
-    old: Float[Array, "K d d"],
-    G: Float[Array, "K d d"],
-    B: Float[Array, "K d 1"],
-) -> tuple[Array, Array, Array, Messages]:
-    """New roots, the factor between old and new, steps of the means, and messages upwards."""
-    root, chol = shrink(old, G)
-    lost = cho_solve((chol, True), transpose(old) @ G @ old)
-    weighed = model.weigh_rows(old)
-    precision = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
-    step = root @ (transpose(root) @ B)
-    return root, chol, step, Messages(precision, model.weigh_rows(step)[..., 0])
-
-
-def log_evidence(
-    model: ActionModel,
-    batch: Batch,
-    shift: Above,
-    contexts: Float[Array, "n d"],
-    actions: Int[Array, " n"],
-    rewards: Float[Array, " n"],
-) -> Float[Array, ""]:
-    """The actions' part of the log evidence of a batch of rewards.
-
-    For a Gaussian, `log p(y) = log p(y | m) + log p(m) - log p(m | y)` at the posterior mean `m`: a sum
-    of terms of one sign, where the usual difference of large squares loses all digits in float32.
-    `shift` is how far the mean of `z` has moved from the batch's reference.
-    """
-    expected, information = batch.expected, batch.information
-    if model.arrows.weights:
-        pull = model.weigh(model.arrows.all_rows(shift)).T[..., None]
-        moved = batch.root @ (transpose(batch.root) @ pull)
-        expected = expected + moved[..., 0]
-        information = information - batch.precision @ moved
-    whitened = cho_solve((batch.chol, True), transpose(batch.root) @ information)
-    theta = expected + (batch.root @ whitened)[..., 0]
-    inside = (actions >= 0) & (actions < model.num_actions)
-    residual = rewards - jnp.sum(contexts * theta.at[actions].get(mode="clip"), axis=-1)
-    energy = jnp.sum(jnp.where(inside, residual**2, 0.0)) / model.noise_variance
-    constant = inside.sum() * jnp.log(2 * jnp.pi * model.noise_variance)
-    log_determinant = 2 * jnp.log(jnp.diagonal(batch.chol, axis1=-2, axis2=-1)).sum()
-    return -0.5 * (energy + constant + jnp.sum(whitened**2) + log_determinant)
 
 
 def draw_scores(

@@ -23,7 +23,7 @@ class ClosedForm(JointBackend):
     For every hierarchy with `hierarchy.why_not_exact` None: any depth, crossed parents, matrix and
     sparse weights, correlated effects. With K actions, N numbers in the levels above and d
     dimensions, a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores`
-    O(K d^2 + N^2), `condition` O(K d^3 + K d N^2 + N^3).
+    O(K d^2 + N^2), `condition` on n observations O(n d^2 + K d N^2 + N^3).
     """
 
     is_exact: ClassVar[bool] = True

@@ -39,8 +39,9 @@ class _Style(NamedTuple):
 def plot_comparison(comparison: "Comparison") -> Figure:
     """Draw a comparison, in which the reference is a grey band or bar with a black tick.
 
-    Left, the first number of a few vectors: mean and central 90% interval. Right, the probability of
-    being best, of the actions to which some backend gives most.
+    Left, the first number of a few vectors: mean and central 90% interval. A hollow mark at the edge is
+    a mean beyond it. Right, the probability of being best, of the actions to which some backend gives
+    most.
     """
     *levels, last = comparison.hierarchy.levels
     above = [(level, vector) for level in levels for vector in _first(level, len(levels))]
@@ -55,12 +56,13 @@ def plot_comparison(comparison: "Comparison") -> Figure:
     grid: Any = figure.subplots(
         2, 2, sharex="col", sharey="row", width_ratios=[1.3, 1.0], height_ratios=heights
     )
-    _forest(grid[1, 0], comparison, actions)
-    grid[1, 0].set_xlim(_limits(comparison, above + actions))
+    limits = _limits(comparison, above + actions)
+    _forest(grid[1, 0], comparison, actions, limits)
+    grid[1, 0].set_xlim(limits)
     grid[1, 0].set_xlabel("first number of each vector: mean and central 90% interval")
     _best(grid[1, 1], comparison, [action for _, action in actions])
     if above:
-        _forest(grid[0, 0], comparison, above)
+        _forest(grid[0, 0], comparison, above, limits)
         grid[0, 0].spines["bottom"].set_visible(False)
         grid[0, 0].tick_params(axis="x", length=0)
     else:
@@ -111,15 +113,24 @@ def _look(style: _Style) -> dict[str, Any]:
     return {"color": style.colour, "marker": style.marker, "markersize": 5}
 
 
-def _forest(axes: Axes, comparison: "Comparison", rows: list[tuple[Level, int]]) -> None:
-    """Means and intervals of the first numbers of some vectors."""
+def _forest(
+    axes: Axes,
+    comparison: "Comparison",
+    rows: list[tuple[Level, int]],
+    limits: tuple[float, float],
+) -> None:
+    """Means and intervals of the first numbers of some vectors; beyond the limits, hollow marks."""
     places = np.arange(len(rows))
     mean, low, high = _numbers(comparison, comparison.reference, rows)
     _reference(axes, places, low, high, mean)
     for style in _styles(comparison):
         mean, low, high = _numbers(comparison, style.name, rows)
         axes.hlines(places + style.shift, low, high, color=style.colour, linewidth=1.2)
-        _marks(axes, mean, places, style)
+        _marks(axes, np.clip(mean, *limits), places, style)
+        off = (mean < limits[0]) | (mean > limits[1])
+        if off.any():
+            edge = np.clip(mean[off], *limits)
+            _marks(axes, edge, places[off], style, markerfacecolor="white", label=None)
     for place in range(1, len(rows)):
         if rows[place][0] is not rows[place - 1][0]:
             axes.axhline(place - 0.5, color="0.6", linewidth=0.8)
@@ -170,8 +181,11 @@ def _reference(
     axes.vlines(tick, places - 0.44, places + 0.44, color=INK, linewidth=1.4)
 
 
-def _marks(axes: Axes, values: np.ndarray, places: np.ndarray, style: _Style) -> None:
-    axes.plot(values, places + style.shift, ls="none", label=style.name, **_look(style))
+def _marks(
+    axes: Axes, values: np.ndarray, places: np.ndarray, style: _Style, **changes: Any
+) -> None:
+    look = {**_look(style), "linestyle": "none", "label": style.name, "clip_on": False, **changes}
+    axes.plot(values, places + style.shift, **look)
 
 
 def _finish(axes: Axes, rows: int) -> None:

@@ -90,7 +90,9 @@ def empirical_bayes(
     check_linear_gaussian(hierarchy, "empirical_bayes")
     _check_choice(hierarchy, learn, levels)
     if not isinstance(data, Data):
-        raise TypeError(f"data is a {type(data).__name__}; expected Data(contexts, actions, rewards)")
+        raise TypeError(
+            f"data is a {type(data).__name__}; expected Data(contexts, actions, rewards)"
+        )
     # Inside jit, where the evidence is computed, values are not checked: a wrong action would not count.
     hierarchy.observations(*data)
     dtype = jnp.result_type(float)

@@ -202,12 +202,12 @@ def _condition(
     )
     if backend.refits:
         return refit_all(backend, state, *seen, valid)
-    z = backend._reference(state.effects)
-    moved, messages, batch = acting.condition_actions(model, state.actions, z, *seen)
+    moved, innovations = acting.condition_actions(model, state.actions, *seen)
+    messages = acting.add_messages(model, innovations, backend._reference(state.effects))
     effects, log_evidence = backend._condition(state.effects, messages, moved)
     if backend.is_exact:
-        shift = jax.tree.map(jnp.subtract, backend._reference(effects), z)
-        log_evidence = log_evidence + acting.log_evidence(model, batch, shift, *seen)
+        z = backend._reference(effects)
+        log_evidence = log_evidence + acting.log_evidence(model, innovations, z)
     return GaussianState(
         effects=effects,
         actions=moved,

@@ -37,13 +37,16 @@ STRUCTURES = {
 }
 
 
-def simulate(model: Model, n: int, rng, reward: str | None = None) -> tuple[Model, Rows]:
+def simulate(
+    model: Model, n: int, rng, reward: str | None = None, contexts: np.ndarray | None = None
+) -> tuple[Model, Rows]:
     """The model with the given rewards, and `n` of them: vectors drawn from the prior, then rewards."""
     model = replace(model, reward=reward) if reward else model
     mean, cov = moments(model)
     drawn = rng.multivariate_normal(mean, cov)[level_slices(model)[model.groups[-1].name]]
     theta = drawn.reshape(-1, model.dim)
-    contexts = rng.normal(size=(n, model.dim)) / np.sqrt(model.dim)
+    if contexts is None:
+        contexts = rng.normal(size=(n, model.dim)) / np.sqrt(model.dim)
     actions = rng.integers(0, len(theta), n)
     predictor = np.sum(contexts * theta[actions], axis=1)
     if model.reward == "bernoulli":

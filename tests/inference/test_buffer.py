@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mixts.inference.buffer import append as append_rows
-from mixts.inference.buffer import empty, reserve
+from mixts.inference.buffer import empty, record, reserve
 
 DIM = 2
 
@@ -94,3 +94,13 @@ def test_reserve_leaves_a_traced_buffer_alone():
     buffer, lost = fill(empty(3, DIM))
     assert int(lost) == 7
     assert_holds(buffer, range(3))
+
+
+def test_record_leaves_out_what_cannot_be_used():
+    """Of six rows one has a NaN for a reward, one an infinite context, one no action; one has no room."""
+    contexts, actions, rewards, _ = batch(0, 6)
+    rewards = rewards.at[0].set(jnp.nan)
+    contexts = contexts.at[2, 1].set(jnp.inf)
+    buffer, left_out = record(empty(2, DIM), 5, contexts, actions, rewards)
+    assert int(left_out) == 4
+    assert_holds(buffer, [1, 3])

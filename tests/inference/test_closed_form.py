@@ -88,10 +88,6 @@ def test_declared_eagerly():
     assert {value.dtype.name for value in jax.tree.leaves(found)} == {"float32"}
 
 
-@pytest.mark.xfail(
-    reason="a batch adds up its contexts' outer products: in float32, those of one context repeated "
-    "thousands of times no longer have rank one, and say much of directions that nothing was seen of"
-)
 def test_one_context_over_and_over_in_float32():
     """Ten thousand times the same context: across it, the prior's variance is left."""
     rng, n = np.random.default_rng(5), 10_000

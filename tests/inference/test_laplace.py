@@ -2,11 +2,14 @@
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from backends import updated
 from glm_models import STRUCTURES, errors_at_the_mode, simulate, two_levels
+from mistakes import as_a_user
 from mixts.inference import ClosedForm, Laplace
+from mixts.models import Bernoulli, Gaussian, Hierarchy, Level
 from sampling import unoptimised
 
 N = 48
@@ -92,3 +95,70 @@ def test_updates_end_near_the_mode_in_any_order(structure, reward, x64):
         off, wrong = errors_at_the_mode(hierarchy, ordered, mean, cov)
         assert off < 0.01
         assert wrong < 0.08
+
+
+# What it refuses ---------------------------------------------------------------------------------
+
+ONES = np.ones((3, 2))
+
+
+def declare(effect=None, action=None, reward=Bernoulli()):
+    action = {"parents": {"zone": ONES}} | (action or {})
+    return Hierarchy([Level("zone", 2, **(effect or {})), Level("item", 3, **action)], reward, 2)
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "message"),
+    [
+        (
+            lambda: declare(action={"link": jax.nn.sigmoid}),
+            "level 'item' has a link and rewards are Bernoulli: one of them at most",
+        ),
+        (
+            lambda: declare(effect={"scale": dist.HalfNormal(1.0)}),
+            "level 'zone' learns its scale; use Nuts or Svi",
+        ),
+        (
+            lambda: declare(action={"parents": {"zone": dist.Normal(np.zeros((3, 2)), 1.0)}}),
+            "level 'item' learns its weights for 'zone'; use Nuts or Svi",
+        ),
+        (
+            lambda: declare(effect={"family": lambda m, T: dist.MultivariateStudentT(4.0, m, T)}),
+            "level 'zone' has a family of its own; use Nuts or Svi",
+        ),
+        (
+            lambda: declare(reward=Gaussian(dist.HalfNormal(1.0))),
+            "the reward's noise is learned; use Nuts or Svi",
+        ),
+    ],
+)
+def test_hierarchies_it_does_not_take(hierarchy, message):
+    with pytest.raises(ValueError, match=f"Laplace needs .*: {message}"):
+        Laplace(hierarchy())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sites": "map"}, "Laplace sites is 'map'; expected 'tilted' or 'mle'"),
+        ({"sites": None}, "Laplace sites is None"),
+        ({"capacity": 0}, "Laplace capacity: got 0; expected a whole number of at least 1"),
+        ({"capacity": 2.5}, "Laplace capacity: got 2.5; expected a whole number"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        Laplace(declare(), **options)
+
+
+def test_not_a_hierarchy():
+    with as_a_user(), pytest.raises(TypeError, match="Laplace: got 3; expected a Hierarchy"):
+        Laplace(3)
+
+
+def test_rewards_a_family_never_gives():
+    backend = Laplace(declare(), capacity=4)
+    with pytest.raises(
+        ValueError, match=r"rewards hold 0\.5, which Bernoulli\(\) rewards never are"
+    ):
+        backend.update(None, np.ones(2), 0, 0.5)

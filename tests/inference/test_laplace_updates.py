@@ -105,6 +105,15 @@ def test_many_observations_without_room_for_all_inside_jit():
     assert max(errors_at_the_mode(backend.hierarchy, kept, found.mean, found.cov)) < 1e-8
 
 
+def test_room_is_asked_for_at_the_start():
+    backend, _ = make()
+    assert init(backend).likelihoods.buffer.capacity == CAPACITY
+    asked = jax.eval_shape(lambda: backend.init(room=9))
+    assert asked.likelihoods.buffer.capacity == 9
+    asked = jax.eval_shape(lambda: backend.init(room=2))
+    assert asked.likelihoods.buffer.capacity == CAPACITY
+
+
 def test_room_grows_outside_jit():
     """The fifth observation doubles the room for four, and says what it says where there was room."""
     backend, seen = make(n=CAPACITY + 1)

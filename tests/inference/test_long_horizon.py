@@ -41,7 +41,7 @@ def simulate(model: Model, n: int) -> Rows:
 def check(model: Model, n: int, precision: np.dtype) -> None:
     seen = simulate(model, n)
     backend = ClosedForm(model.hierarchy())
-    state = updated(backend, backend.init(), *(np.asarray(part) for part in seen))
+    state = updated(backend, backend.init(), *seen)
     assert int(state.taken) == n
     assert int(state.rejected) == 0
     posterior = backend.posterior(state)
