@@ -157,7 +157,7 @@ class Svi(Backend[SviState]):
 
     def status(self, state: SviState) -> SviStatus:
         """How the last fit looks."""
-        if not np.isfinite(float(state.elbo)):
+        if not (np.isfinite(float(state.elbo)) and np.isfinite(float(state.noise))):
             return SviStatus.DIVERGED
         return SviStatus.RISING if state.rise > 4 * state.noise + 0.1 else SviStatus.OK
 
