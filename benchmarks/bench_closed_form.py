@@ -12,7 +12,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import fastest, peak_memory, verdict
+from timing import best, fastest, peak_memory, verdict
 
 from mixts.inference import Backend, ClosedForm
 from mixts.models import linear
@@ -62,14 +62,6 @@ def square_in_effects() -> bool:
         print(f"      update, L d = {5 * L:>5,}: {value / rounds * 1e6:.2f} us")
     exponent = np.polyfit(np.log(sizes), np.log([seconds[L] for L in sizes]), 1)[0]
     return verdict("exponent of update time in L, L d = 10 to 1,000", exponent, 2.0)
-
-
-def best(scores):
-    """The first action with the highest score.
-
-    Like `argmax`, which XLA would merge with all that makes the scores into one slow serial loop.
-    """
-    return jnp.argmax(scores >= scores.max())
 
 
 def one_pass_a_round(K: int = 100_000, L: int = 10, d: int = 10) -> bool:

@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from ..models.arrays import is_concrete
 from .observation import can_be_used
 
-__all__ = ["Buffer", "append", "empty", "record", "reserve"]
+__all__ = ["Buffer", "append", "empty", "insert", "record", "reserve", "rows_of", "sort"]
 
 
 class Buffer(NamedTuple):
-    """Observations in order of arrival; rows from `taken` on are blank, with action -1.
+    """Observations by arrival or by action; rows from `taken` on are blank, with action -1.
 
     Its capacity is its shape, so nothing recompiles while it fills. `reserve` makes room, outside `jit`.
     """
@@ -90,3 +90,48 @@ def record(
     valid = can_be_used(contexts, actions, rewards, num_actions)
     kept, lost = append(buffer, contexts, actions, rewards, valid)
     return kept, (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
+
+
+def insert(
+    buffer: Buffer,
+    context: Float[Array, " d"],
+    action: Int[Array, ""],
+    reward: Float[Array, ""],
+    valid: Array,
+) -> tuple[Buffer, Array]:
+    """Add one observation, if valid, after the others of its action; also whether it found room.
+
+    The rows must be in order of their actions. Those behind the new one move on by one, which is a
+    pass over memory, so that whoever wants the rows of one action finds them side by side.
+    """
+    found_room = valid & (buffer.taken < buffer.capacity)
+    place = jnp.where(found_room, rows_of(buffer, action)[1], buffer.capacity)
+    before = jnp.arange(buffer.capacity) < place
+
+    def put(column: Array, value: Array) -> Array:
+        stays = before.reshape(-1, *[1] * (column.ndim - 1))
+        moved = jnp.where(stays, column, jnp.roll(column, 1, axis=0))
+        return moved.at[place].set(value.astype(column.dtype), mode="drop")
+
+    grown = Buffer(
+        contexts=put(buffer.contexts, context),
+        actions=put(buffer.actions, action),
+        rewards=put(buffer.rewards, reward),
+        taken=buffer.taken + found_room,
+    )
+    return grown, found_room
+
+
+def rows_of(buffer: Buffer, action: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """The first row of an action and the one after its last, in a buffer in order of actions."""
+    before = (buffer.actions >= 0) & (buffer.actions < action)
+    start = jnp.sum(before, dtype=jnp.int32)
+    return start, start + jnp.sum(buffer.actions == action, dtype=jnp.int32)
+
+
+def sort(buffer: Buffer) -> Buffer:
+    """The same observations in order of their actions, blank rows last."""
+    last = jnp.iinfo(buffer.actions.dtype).max
+    order = jnp.argsort(jnp.where(buffer.actions < 0, last, buffer.actions), stable=True)
+    rows = buffer.contexts[order], buffer.actions[order], buffer.rewards[order]
+    return Buffer(*rows, buffer.taken)

@@ -20,6 +20,7 @@ from .buffer import reserve
 from .linear_model import ActionModel
 from .observation import as_context, can_be_used, many_observations, one_observation
 from .refit import Likelihoods, no_likelihoods, refit_all, refit_one
+from .roots import add_compensated
 
 __all__ = ["GaussianBackend", "GaussianState"]
 
@@ -31,6 +32,7 @@ class GaussianState(NamedTuple):
         effects: what is known of the levels above the actions, in the backend's own form.
         actions: what is known of the actions given those levels.
         log_evidence: log density of the rewards seen so far (exact backends only).
+        carry: what rounding has kept from being added to it.
         taken: how many observations were taken in.
         rejected: how many were ignored inside `jit`: an action out of range, NaN or infinity, or no
             room left for it.
@@ -40,6 +42,7 @@ class GaussianState(NamedTuple):
     effects: Any
     actions: ActionState
     log_evidence: Float[Array, ""]
+    carry: Float[Array, ""]
     taken: Int[Array, ""]
     rejected: Int[Array, ""]
     likelihoods: Likelihoods | None = None
@@ -118,13 +121,13 @@ class GaussianBackend(Backend[GaussianState]):
         zero = jnp.zeros((), self.model.root.dtype)
         none = jnp.zeros((), jnp.int32)
         if not self.refits:
-            return GaussianState(self._prior(), acting.no_data(self.model), zero, none, none)
+            return GaussianState(self._prior(), acting.no_data(self.model), zero, zero, none, none)
         likelihoods = no_likelihoods(self, max(self.capacity, room))
         actions, messages = acting.actions_given(
             self.model, likelihoods.precision, likelihoods.information
         )
         effects, _ = self._given_messages(messages)
-        return GaussianState(effects, actions, zero, none, none, likelihoods)
+        return GaussianState(effects, actions, zero, zero, none, none, likelihoods)
 
     def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
         """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
@@ -180,10 +183,14 @@ def _update(
         return refit_one(backend, state, *seen, valid)
     actions, innovation = acting.observe(backend.model, state.actions, *seen)
     effects, log_density = backend._absorb(state.effects, innovation, actions)
+    log_evidence, carry = add_compensated(
+        state.log_evidence, state.carry, jnp.where(valid, log_density, 0.0)
+    )
     return GaussianState(
         effects=effects,
         actions=actions,
-        log_evidence=state.log_evidence + jnp.where(valid, log_density, 0.0),
+        log_evidence=log_evidence,
+        carry=carry,
         taken=state.taken + valid,
         rejected=state.rejected + ~valid,
     )
@@ -202,16 +209,25 @@ def _condition(
     )
     if backend.refits:
         return refit_all(backend, state, *seen, valid)
+    few = model.dim * model.num_actions + model.arrows.num_above
+    if len(rewards) <= few and model.link is None:
+        # One after the other is as fast then, and keeps what rounding would lose.
+        rows = contexts, actions, rewards
+        return jax.lax.scan(lambda state, row: (_update(backend, state, *row), None), state, rows)[
+            0
+        ]
     moved, innovations = acting.condition_actions(model, state.actions, *seen)
     messages = acting.add_messages(model, innovations, backend._reference(state.effects))
     effects, log_evidence = backend._condition(state.effects, messages, moved)
     if backend.is_exact:
         z = backend._reference(effects)
         log_evidence = log_evidence + acting.log_evidence(model, innovations, z)
+    log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_evidence)
     return GaussianState(
         effects=effects,
         actions=moved,
-        log_evidence=state.log_evidence + log_evidence,
+        log_evidence=log_evidence,
+        carry=carry,
         taken=state.taken + valid.sum(dtype=jnp.int32),
         rejected=state.rejected + (~valid).sum(dtype=jnp.int32),
     )

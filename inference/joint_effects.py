@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from .actions import Innovation, Messages
 from .linear_model import ActionModel, GaussianVector
-from .roots import shrink, shrink_by_one
+from .roots import add_compensated, shrink, shrink_by_one
 
 __all__ = [
     "JointEffects",
@@ -60,9 +60,7 @@ def absorb(
     step, covariance, total = shrink_by_one(effects.root, g, innovation.variance)
     residual = innovation.residual - g @ effects.mean
     mean = effects.mean + covariance * (residual / total)
-    step = step + effects.carry
-    root = effects.root + step
-    carry = step - (root - effects.root)
+    root, carry = add_compensated(effects.root, effects.carry, step)
     log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
     return JointEffects(mean, root, carry), log_density
 

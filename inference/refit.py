@@ -5,6 +5,7 @@ action (see `likelihood`), and the message the action had sent up is exchanged f
 levels above follow from the sum of all messages.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,8 +14,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .actions import ActionState, Messages, actions_given, mean_actions
-from .buffer import Buffer, append, empty
-from .likelihood import GaussianPriors, Sites, fit_sites
+from .buffer import Buffer, append, empty, insert, rows_of, sort
+from .likelihood import GaussianPriors, Sites, expand_all, expand_rows, fit_sites
 
 if TYPE_CHECKING:
     from .gaussian_backend import GaussianBackend, GaussianState
@@ -28,7 +29,7 @@ class Likelihoods(NamedTuple):
     """The Gaussian likelihood of every action, and the rewards behind them.
 
     Attributes:
-        buffer: all observations.
+        buffer: all observations, in order of their actions.
         precision: (K, d, d) `G_i`.
         information: (K, d) `B_i`.
         sums: what the levels above have been told, in the backend's own form.
@@ -86,25 +87,21 @@ def refit_one(
     reward: Float[Array, ""],
     valid: Array,
 ) -> "GaussianState":
-    """The state after one observation: O(capacity d^2) for the fit, and the levels above."""
+    """The state after one observation: one fit to all rewards of its action, and the levels above."""
     model, old = backend.model, _kept(state)
-    seen = context[None], action[None], reward[None]
-    buffer, lost = append(old.buffer, *seen, valid[None])
+    buffer, changed = insert(old.buffer, context, action, reward, valid)
     here = jnp.clip(action, 0, model.num_actions - 1)
     alone = model.select(here)
     G, B = old.precision[here], old.information[here]
     before, sent = actions_given(alone, G[None], B[None])
 
     priors = _site_prior(backend, state.effects, here, sent)
-    own = jnp.where(buffer.actions == here, 0, -1)
     start = _mean_of_one(backend, state, before, here)
-    sites = fit_sites(
-        backend.hierarchy.reward, buffer.contexts, own, buffer.rewards, priors, start[None]
-    )
+    expand = partial(expand_rows, backend.hierarchy.reward, buffer, *rows_of(buffer, here))
+    sites = fit_sites(expand, priors, start[None])
     sites = _with_ridge(backend, sites)
     after, to_send = actions_given(alone, sites.precision, sites.information)
 
-    changed = valid & (lost == 0)
     change = jax.tree.map(
         lambda new, previous: jnp.where(changed, new - previous, 0.0)[0], to_send, sent
     )
@@ -155,6 +152,9 @@ def refit_all(
     """
     model, old = backend.model, _kept(state)
     buffer, lost = append(old.buffer, contexts, actions, rewards, valid)
+    buffer = sort(buffer)
+    rows = buffer.contexts, buffer.actions, buffer.rewards
+    expand = partial(expand_all, backend.hierarchy.reward, *rows)
     everyone = jnp.arange(model.num_actions)
 
     def sweep(carry: tuple) -> tuple:
@@ -169,15 +169,7 @@ def refit_all(
             )
 
         priors = jax.lax.map(prior_of, everyone, batch_size=1024)
-        sites = fit_sites(
-            backend.hierarchy.reward,
-            buffer.contexts,
-            buffer.actions,
-            buffer.rewards,
-            priors,
-            modes,
-        )
-        sites = _with_ridge(backend, sites)
+        sites = _with_ridge(backend, fit_sites(expand, priors, modes))
         moved, told = actions_given(model, sites.precision, sites.information)
         effects, sums = backend._given_messages(told)
         likelihoods = Likelihoods(

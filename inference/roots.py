@@ -1,7 +1,7 @@
 """Square roots of covariances, and how data shrink them.
 
-A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. Both functions condition a
-Gaussian on linear observations; neither inverts `C` nor can make it indefinite.
+A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. `shrink` and `shrink_by_one`
+condition a Gaussian on linear observations; neither inverts `C` nor can make it indefinite.
 """
 
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-__all__ = ["shrink", "shrink_by_one", "transpose"]
+__all__ = ["add_compensated", "shrink", "shrink_by_one", "transpose"]
 
 
 def transpose(matrix: Float[Array, "*batch d e"]) -> Float[Array, "*batch e d"]:
@@ -44,3 +44,15 @@ def shrink(
     identity = jnp.eye(root.shape[-1], dtype=root.dtype)
     chol = jnp.linalg.cholesky(identity + transpose(root) @ precision @ root)
     return transpose(solve_triangular(chol, transpose(root), lower=True)), chol
+
+
+def add_compensated(
+    total: Float[Array, "*shape"], carry: Float[Array, "*shape"], step: Float[Array, "*shape"]
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+    """`total + step`, and what rounding has kept from being added so far (Kahan's summation).
+
+    A sum of very many steps, each soon too small to register in float32, keeps all its digits.
+    """
+    step = step + carry
+    new = total + step
+    return new, step - (new - total)

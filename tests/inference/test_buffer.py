@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mixts.inference.buffer import append as append_rows
-from mixts.inference.buffer import empty, record, reserve
+from mixts.inference.buffer import empty, insert, record, reserve, rows_of, sort
 
 DIM = 2
 
@@ -104,3 +104,49 @@ def test_record_leaves_out_what_cannot_be_used():
     buffer, left_out = record(empty(2, DIM), 5, contexts, actions, rewards)
     assert int(left_out) == 4
     assert_holds(buffer, [1, 3])
+
+
+def in_order(pairs, capacity):
+    """A buffer that took in (action, reward) pairs one by one, and those it had no room for."""
+    buffer, lost = empty(capacity, DIM), []
+    add = jax.jit(insert)
+    for action, reward in pairs:
+        context = jnp.asarray([reward, -reward])
+        buffer, found_room = add(buffer, context, jnp.int32(action), jnp.asarray(reward), True)
+        if not found_room:
+            lost.append((action, reward))
+    return buffer, lost
+
+
+def test_rows_inserted_stand_in_order_of_their_actions():
+    pairs = [(2, 1.5), (0, 2.5), (2, 3.5), (1, 4.5), (0, 5.5)]
+    buffer, lost = in_order(pairs, 7)
+    assert not lost
+    expected = sorted(pairs, key=lambda pair: pair[0])  # stable: by arrival within an action
+    rewards = [reward for _, reward in expected]
+    assert np.asarray(buffer.actions).tolist() == [0, 0, 1, 2, 2, -1, -1]
+    assert np.asarray(buffer.rewards).tolist() == [*rewards, 0.0, 0.0]
+    assert np.asarray(buffer.contexts[:, 1]).tolist() == [*(-y for y in rewards), 0.0, 0.0]
+    spans = [tuple(map(int, rows_of(buffer, jnp.int32(i)))) for i in range(4)]
+    assert spans == [(0, 2), (2, 3), (3, 5), (5, 5)]
+
+
+def test_an_insertion_without_room_or_not_valid_changes_nothing():
+    full, lost = in_order([(1, 1.5), (0, 2.5), (0, 3.5)], 2)
+    assert lost == [(0, 3.5)]
+    assert np.asarray(full.rewards).tolist() == [2.5, 1.5]
+    assert int(full.taken) == 2
+    half, _ = in_order([(1, 1.5)], 2)
+    same, found_room = insert(
+        half, jnp.ones(DIM), jnp.int32(0), jnp.asarray(9.0), jnp.asarray(False)
+    )
+    assert not found_room
+    jax.tree.map(np.testing.assert_array_equal, same, half)
+
+
+def test_sorting_puts_actions_in_order_and_blanks_last():
+    pairs = [(3, 0.5), (1, 1.5), (3, 2.5), (0, 3.5)]
+    actions, rewards = (jnp.asarray(column) for column in zip(*pairs, strict=True))
+    contexts = jnp.stack([rewards, -rewards], axis=1)
+    arrived, _ = append(empty(6, DIM), contexts, actions, rewards, jnp.ones(4, bool))
+    jax.tree.map(np.testing.assert_array_equal, sort(arrived), in_order(pairs, 6)[0])

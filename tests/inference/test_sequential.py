@@ -8,16 +8,20 @@ import pytest
 from backends import BACKENDS, assert_same_posterior, make, updated
 from gaussian_models import rows
 
+FEW, MANY = 8, 100
 N = 24
 
 
+@pytest.mark.parametrize("n", [FEW, MANY])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_one_by_one_is_all_at_once(name, precision):
+def test_one_by_one_is_all_at_once(name, n, precision):
     """One batch, two, single rows in between, in another order; and an empty batch is nothing."""
     model, backend = make(name)
+    numbers = model.dim * sum(group.size for group in model.groups)
+    assert FEW <= numbers < MANY  # a batch of few is taken row by row, one of many in one sweep
     rng = np.random.default_rng(1)
-    first, second = rows(model, N, rng), rows(model, N, rng)
-    order = rng.permutation(N)
+    first, second = rows(model, n, rng), rows(model, n, rng)
+    order = rng.permutation(n)
     shuffled = [column[order] for column in first]
     prior = backend.init()
     same = [
@@ -27,7 +31,7 @@ def test_one_by_one_is_all_at_once(name, precision):
     at_once, one_by_one = same[0]
     same += [(at_once, same[1][0])]
     everything = updated(backend, one_by_one, *second)
-    assert int(everything.taken) == 2 * N
+    assert int(everything.taken) == 2 * n
     same += [
         (backend.condition(at_once, *second), everything),
         (updated(backend, at_once, *second), everything),
