@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from numpyro.distributions import (
     Distribution,
     LowRankMultivariateNormal,
-    MultivariateNormal,
     Normal,
 )
 from numpyro.optim import Adam
@@ -24,12 +23,14 @@ from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
+from .natural_gradient import RootNormal, climb, lower_bound
 from .observation import as_context, many_observations
 from .target import Position, Target, as_target
 
 __all__ = ["Svi", "SviState", "SviStatus"]
 
-GUIDES = ("full_rank", "low_rank", "mean_field")
+# The guides, each with its learning rate.
+GUIDES = {"full_rank": 0.5, "low_rank": 0.05, "mean_field": 0.05}
 
 
 class SviStatus(Enum):
@@ -37,6 +38,7 @@ class SviStatus(Enum):
 
     OK = "the evidence lower bound is finite and has stopped rising"
     RISING = "the evidence lower bound is still rising: more steps would help"
+    NOISY = "the evidence lower bound is too noisy to tell: lower learning_rate, or more particles"
     DIVERGED = "the evidence lower bound is not finite: check the program, or lower learning_rate"
 
 
@@ -44,7 +46,7 @@ class SviState(NamedTuple):
     """The guide and the observations it is fitted to.
 
     Attributes:
-        optimiser: parameters of the guide and moments of their gradients, as NumPyro's `Adam` keeps them.
+        fit: the guide as its optimiser keeps it: a `RootNormal`, or the state of NumPyro's `Adam`.
         buffer: all observations.
         key: where the fit takes its randomness from.
         elbo: mean of the evidence lower bound over the last quarter of the latest steps.
@@ -53,7 +55,7 @@ class SviState(NamedTuple):
         rejected: observations ignored inside `jit`: out of range, not finite, or no room.
     """
 
-    optimiser: Any
+    fit: Any
     buffer: Buffer
     key: Array
     elbo: Float[Array, ""]
@@ -71,6 +73,9 @@ class Svi(Backend[SviState]):
     spread of correlated unknowns. Gradients are those of the path only (Roeder et al. 2017): they have
     no noise where the guide is right, so that a Gaussian posterior is found exactly.
 
+    A full covariance follows natural gradients, whose stable step is known for any number of unknowns
+    (`natural_gradient.climb`). The other guides are fitted by Adam.
+
     Args:
         program: a `Hierarchy`, or a NumPyro program `program(contexts, actions, rewards)`.
         actions: for a program written by hand, the name of its action site.
@@ -80,8 +85,9 @@ class Svi(Backend[SviState]):
         steps: steps after an observation.
         fit_steps: steps of `init` and `condition`, whose step size falls to a hundredth on the way.
         particles: draws of the guide for a gradient.
-        learning_rate: step size of Adam.
-        samples: draws of the guide for the moments of `posterior`.
+        learning_rate: for a full-rank guide the share of the largest stable step, 0.5 by default; for
+            others the step size of Adam, 0.05 by default.
+        samples: draws of the guide for those moments of `posterior` that it does not have itself.
         capacity: room for observations at first; it doubles outside `jit`.
     """
 
@@ -94,7 +100,7 @@ class Svi(Backend[SviState]):
     steps: int = 20
     fit_steps: int = 3000
     particles: int = 8
-    learning_rate: float = 0.05
+    learning_rate: float | None = None
     samples: int = 4000
     capacity: int = 1024
     target: Target = field(init=False)
@@ -106,7 +112,7 @@ class Svi(Backend[SviState]):
             raise ValueError(f"Svi guide is {self.guide!r}; expected one of {', '.join(GUIDES)}")
         for name in ("rank", "steps", "fit_steps", "particles", "samples", "capacity"):
             object.__setattr__(self, name, as_count(getattr(self, name), f"Svi {name}"))
-        if not self.learning_rate > 0.0:
+        if not _rate(self) > 0.0:
             raise ValueError(
                 f"Svi learning_rate is {self.learning_rate}; expected a positive number"
             )
@@ -126,7 +132,7 @@ class Svi(Backend[SviState]):
         seen = self.target.one_observation(context, action, reward)
         state = self.reserve(state, 1)
         return _observe(
-            self, state, *(part[None] for part in seen), steps=self.steps, falling=False
+            self, state, *(part[None] for part in seen), steps=self.steps, is_whole=False
         )
 
     def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
@@ -134,7 +140,7 @@ class Svi(Backend[SviState]):
         seen = many_observations(self.target, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
         rows = seen.contexts, seen.actions, seen.rewards
-        return _observe(self, state, *rows, steps=self.fit_steps, falling=True)
+        return _observe(self, state, *rows, steps=self.fit_steps, is_whole=True)
 
     def reserve(self, state: SviState, more: int) -> SviState:
         """The same state with room for `more` observations; before a `lax.scan` do it once."""
@@ -151,7 +157,11 @@ class Svi(Backend[SviState]):
         return jnp.sum(theta * context, axis=-1)
 
     def posterior(self, state: SviState) -> Posterior:
-        """Moments of the guide, from `samples` draws."""
+        """Moments of the guide: its own where a level's vectors are unknowns, else of `samples` draws.
+
+        A level's vectors are unknowns of the guide themselves unless it is not centred, or its law
+        does not cover all vectors.
+        """
         mean, cov = _posterior(self, state)
         return Posterior(mean, cov, None, self, state)
 
@@ -159,7 +169,11 @@ class Svi(Backend[SviState]):
         """How the last fit looks."""
         if not (np.isfinite(float(state.elbo)) and np.isfinite(float(state.noise))):
             return SviStatus.DIVERGED
-        return SviStatus.RISING if state.rise > 4 * state.noise + 0.1 else SviStatus.OK
+        if state.rise > 4 * state.noise + 0.1:
+            return SviStatus.RISING
+        # A guide that fits has a noise of about one nat for each unknown and draw, or less.
+        unknowns = _factors(self, state).loc.shape[0]
+        return SviStatus.NOISY if state.noise > np.sqrt(unknowns) else SviStatus.OK
 
     def __repr__(self) -> str:
         what = self.target.hierarchy or self.target.function
@@ -184,24 +198,33 @@ register_declaration(
 )
 
 
+def _rate(backend: Svi) -> float:
+    given = backend.learning_rate
+    return GUIDES[backend.guide] if given is None else given
+
+
+def _is_natural(backend: Svi) -> bool:
+    """Whether the guide follows natural gradients rather than Adam's."""
+    return backend.guide == "full_rank"
+
+
 def _guide(parameters: dict[str, Array]) -> Distribution:
-    """The guide's law of the vector of all unknowns."""
+    """The law that Adam fits, of the vector of all unknowns."""
     loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
-    if "below" in parameters:
-        tril = jnp.tril(parameters["below"], -1) * scale[:, None] + jnp.diag(scale)
-        return MultivariateNormal(loc, scale_tril=tril)
     if "factor" in parameters:
         return LowRankMultivariateNormal(loc, parameters["factor"] * scale[:, None], scale**2)
     return Normal(loc, scale).to_event(1)
 
 
-def _start(backend: Svi, size: int, key: Array, loc: Array) -> dict[str, Array]:
+def _start(backend: Svi, key: Array, loc: Float[Array, " N"]) -> Any:
+    """A narrow guide around `loc`, as its optimiser keeps it."""
+    size = loc.shape[0]
+    if _is_natural(backend):
+        return RootNormal(loc, 0.3 * jnp.eye(size))
     parameters = {"loc": loc, "log_scale": jnp.full(size, jnp.log(0.3))}
-    if backend.guide == "full_rank":
-        parameters["below"] = jnp.zeros((size, size))
-    elif backend.guide == "low_rank":
+    if backend.guide == "low_rank":
         parameters["factor"] = 0.1 * jax.random.normal(key, (size, min(backend.rank, size)))
-    return parameters
+    return _adam(backend, None).init(parameters)
 
 
 def _position_like(backend: Svi, buffer: Buffer) -> Any:
@@ -211,18 +234,51 @@ def _position_like(backend: Svi, buffer: Buffer) -> Any:
 
 
 def _fit(
-    backend: Svi, optimiser_state: Any, buffer: Buffer, key: Array, steps: int, falling: bool
+    backend: Svi, begun: Any, buffer: Buffer, key: Array, steps: int, is_whole: bool
 ) -> tuple[Any, Float[Array, " steps"]]:
-    """So many steps of Adam on the evidence lower bound; also its value at each of them."""
+    """So many steps up the evidence lower bound; also its value at each of them.
+
+    A whole fit comes to rest; the steps after one observation are to follow what is new in it.
+    """
     to_position = _position_like(backend, buffer)
-    optimiser = _optimiser(backend, steps if falling else None)
+
+    def energy(unknowns: Float[Array, " N"]) -> Float[Array, ""]:
+        return backend.target.potential(to_position(unknowns), buffer)
+
+    fit = _fit_natural if _is_natural(backend) else _fit_adam
+    return fit(backend, begun, energy, jax.random.split(key, steps), is_whole)
+
+
+def _fit_natural(
+    backend: Svi, begun: RootNormal, energy: Any, keys: Array, is_whole: bool
+) -> tuple[RootNormal, Float[Array, " steps"]]:
+    """Natural gradients, whose rate falls to a hundredth in a whole fit and else to a tenth."""
+    steps, lowest = keys.shape[0], 0.01 if is_whole else 0.1
+    rates = _rate(backend) * lowest ** (jnp.arange(steps) / steps)
+
+    def step(law: RootNormal, now: tuple[Array, Array]) -> tuple[RootNormal, Array]:
+        key, rate = now
+        noise = jax.random.normal(key, (backend.particles, law.loc.shape[0]))
+        energies, slopes = jax.vmap(jax.value_and_grad(energy))(law.loc + noise @ law.root.T)
+        # One bad draw must not spoil the guide; a bad guide shows in the bound.
+        return climb(law, noise, slopes, rate), lower_bound(law, noise, energies)
+
+    return jax.lax.scan(step, begun, (keys, rates))
+
+
+def _fit_adam(
+    backend: Svi, begun: Any, energy: Any, keys: Array, is_whole: bool
+) -> tuple[Any, Float[Array, " steps"]]:
+    """Adam, begun anew in a whole fit and else going on from its moments."""
+    optimiser = _adam(backend, keys.shape[0] if is_whole else None)
+    if is_whole:
+        begun = optimiser.init(optimiser.get_params(begun))
 
     def loss(parameters: dict[str, Array], key: Array) -> Array:
         law: Any = _guide(parameters)
         fixed = _guide(jax.lax.stop_gradient(parameters))
-        vectors = law.rsample(key, (backend.particles,))
-        energies = jax.vmap(lambda v: backend.target.potential(to_position(v), buffer))(vectors)
-        return jnp.mean(energies + fixed.log_prob(vectors))
+        unknowns = law.rsample(key, (backend.particles,))
+        return jnp.mean(jax.vmap(energy)(unknowns) + fixed.log_prob(unknowns))
 
     def step(state: Any, key: Array) -> tuple[Any, Array]:
         value, slope = jax.value_and_grad(loss)(optimiser.get_params(state), key)
@@ -231,27 +287,25 @@ def _fit(
         slope = jax.tree.map(lambda leaf: jnp.where(good & jnp.isfinite(leaf), leaf, 0.0), slope)
         return optimiser.update(slope, state), -value
 
-    return jax.lax.scan(step, optimiser_state, jax.random.split(key, steps))
+    return jax.lax.scan(step, begun, keys)
 
 
-def _optimiser(backend: Svi, falling_over: int | None) -> Adam:
+def _adam(backend: Svi, falling_over: int | None) -> Adam:
     """Adam with a step size that falls to a hundredth, or stays at a tenth."""
 
     def rate(step: Array) -> Array:
         if falling_over is None:
-            return jnp.full((), 0.1 * backend.learning_rate)
-        return backend.learning_rate * 0.01 ** (step / falling_over)
+            return jnp.full((), 0.1 * _rate(backend))
+        return _rate(backend) * 0.01 ** (step / falling_over)
 
     return Adam(rate)
 
 
-def _after(
-    state: SviState, optimiser_state: Any, elbos: Float[Array, " steps"], key: Array
-) -> SviState:
+def _after(state: SviState, fit: Any, elbos: Float[Array, " steps"], key: Array) -> SviState:
     quarter = max(elbos.shape[0] // 4, 1)
     before, last = elbos[-2 * quarter : -quarter], elbos[-quarter:]
     return state._replace(
-        optimiser=optimiser_state,
+        fit=fit,
         key=key,
         elbo=last.mean(),
         rise=last.mean() - before.mean(),
@@ -264,15 +318,14 @@ def _init(backend: Svi, key: Array, *, capacity: int) -> SviState:
     buffer = empty(capacity, backend.target.dim)
     key, key_loc, key_start, key_fit = jax.random.split(key, 4)
     loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
-    parameters = _start(backend, loc.shape[0], key_start, 0.1 * loc)
-    begun = _optimiser(backend, backend.fit_steps).init(parameters)
-    fitted, elbos = _fit(backend, begun, buffer, key_fit, backend.fit_steps, falling=True)
+    begun = _start(backend, key_start, 0.1 * loc)
+    fitted, elbos = _fit(backend, begun, buffer, key_fit, backend.fit_steps, is_whole=True)
     zero = jnp.zeros(())
     state = SviState(fitted, buffer, key, zero, zero, zero, jnp.zeros((), jnp.int32))
     return _after(state, fitted, elbos, key)
 
 
-@partial(jax.jit, static_argnames=("steps", "falling"))
+@partial(jax.jit, static_argnames=("steps", "is_whole"))
 def _observe(
     backend: Svi,
     state: SviState,
@@ -281,22 +334,39 @@ def _observe(
     rewards: Array,
     *,
     steps: int,
-    falling: bool,
+    is_whole: bool,
 ) -> SviState:
     buffer, left_out = record(state.buffer, backend.target.num_actions, contexts, actions, rewards)
     state = state._replace(buffer=buffer, rejected=state.rejected + left_out)
-    optimiser = _optimiser(backend, steps if falling else None)
-    begun = state.optimiser
-    if falling:
-        begun = optimiser.init(optimiser.get_params(begun))
     key, key_fit = jax.random.split(state.key)
-    fitted, elbos = _fit(backend, begun, buffer, key_fit, steps, falling)
+    fitted, elbos = _fit(backend, state.fit, buffer, key_fit, steps, is_whole)
     return _after(state, fitted, elbos, key)
 
 
+class _Factors(NamedTuple):
+    """The guide as `N(loc, diag(scale)^2 + factor factor')`, whichever it is."""
+
+    loc: Float[Array, " N"]
+    scale: Float[Array, " N"]
+    factor: Float[Array, "N r"]
+
+
+def _factors(backend: Svi, state: SviState) -> _Factors:
+    if _is_natural(backend):
+        return _Factors(state.fit.loc, jnp.zeros_like(state.fit.loc), state.fit.root)
+    parameters = _adam(backend, None).get_params(state.fit)
+    loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
+    return _Factors(
+        loc, scale, parameters.get("factor", jnp.zeros((loc.shape[0], 0))) * scale[:, None]
+    )
+
+
 def _draw(backend: Svi, key: Array, state: SviState) -> Position:
-    parameters = _optimiser(backend, None).get_params(state.optimiser)
-    return _position_like(backend, state.buffer)(_guide(parameters).sample(key))
+    loc, scale, factor = _factors(backend, state)
+    key_own, key_shared = jax.random.split(key)
+    own = scale * jax.random.normal(key_own, loc.shape)
+    shared = factor @ jax.random.normal(key_shared, factor.shape[1:])
+    return _position_like(backend, state.buffer)(loc + own + shared)
 
 
 @jax.jit
@@ -306,6 +376,25 @@ def _sample(backend: Svi, key: Array, state: SviState) -> dict[str, Array]:
 
 @jax.jit
 def _posterior(backend: Svi, state: SviState) -> tuple[dict[str, Array], dict[str, Array]]:
+    mean, cov = _own_moments(backend, state)
+    if set(mean) == set(backend.target.levels):
+        return mean, cov
     keys = jax.random.split(state.key, backend.samples)
     positions = jax.vmap(lambda key: _draw(backend, key, state))(keys)
-    return backend.target.moments(positions, state.buffer)
+    drawn_mean, drawn_cov = backend.target.moments(positions, state.buffer)
+    return drawn_mean | mean, drawn_cov | cov
+
+
+def _own_moments(backend: Svi, state: SviState) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The guide's moments of the levels whose vectors are unknowns themselves, without any draws."""
+    to_position = _position_like(backend, state.buffer)
+    loc, scale, factor = _factors(backend, state)
+    mean, spread = to_position(loc), to_position(scale)
+    columns = jax.vmap(to_position)(factor.T)  # each (r, size, d)
+    names = backend.target.plain_levels(state.buffer)
+    cov = {
+        name: jnp.einsum("rkd,rke->kde", columns[name], columns[name])
+        + jax.vmap(jnp.diag)(spread[name] ** 2)
+        for name in names
+    }
+    return {name: mean[name] for name in names}, cov

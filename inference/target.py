@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 from numpyro import handlers
+from numpyro.distributions.transforms import IdentityTransform, IndependentTransform, biject_to
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 from numpyro.primitives import Messenger
 
@@ -80,6 +81,12 @@ class Target:
         """The vectors of every level at an unconstrained position."""
         sites = self.sites(position, buffer)
         return {name: sites[name] for name in self.levels}
+
+    def plain_levels(self, buffer: Buffer) -> tuple[str, ...]:
+        """The levels whose vectors are unconstrained positions themselves, as they stand."""
+        trace = handlers.trace(handlers.seed(self.model, jax.random.key(0))).get_trace(buffer)
+        latents = {name: site["fn"].support for name, site in trace.items() if _is_latent(site)}
+        return tuple(n for n in self.levels if n in latents and _is_plain(latents[n]))
 
     def observations(self, contexts: Any, actions: Any, rewards: Any) -> Observations:
         """Observations converted and checked."""
@@ -159,6 +166,14 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
 
 def _is_latent(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
+
+
+def _is_plain(support: Any) -> bool:
+    """Whether all numbers are allowed, so that the unconstrained value is the value."""
+    transform: Any = biject_to(support)
+    while isinstance(transform, IndependentTransform):
+        transform = transform.base_transform
+    return isinstance(transform, IdentityTransform)
 
 
 class _Site(NamedTuple):
