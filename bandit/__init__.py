@@ -1,1 +1,39 @@
 """What to do next: policies, environments, the loop, experiments and the command line."""
+
+from .baselines import GLMTS, HierTS, KnownEffects, LinTS, NoActionNoise
+from .catalogues import DrugProblem, SlateProblem
+from .compile_cache import compile_cache
+from .contexts import Box, Contexts, Drawn, Sphere, Table
+from .environment import Environment, Instance, Problem
+from .policy import Policy, ThompsonSampling, UniformRandom, best_action
+from .simulate import simulate, told_truth
+from .simulation import Played, Simulation
+from .synthetic import SyntheticProblem
+
+__all__ = [
+    "GLMTS",
+    "Box",
+    "Contexts",
+    "Drawn",
+    "DrugProblem",
+    "Environment",
+    "HierTS",
+    "Instance",
+    "KnownEffects",
+    "LinTS",
+    "NoActionNoise",
+    "Played",
+    "Policy",
+    "Problem",
+    "Simulation",
+    "SlateProblem",
+    "Sphere",
+    "SyntheticProblem",
+    "Table",
+    "ThompsonSampling",
+    "UniformRandom",
+    "best_action",
+    "compile_cache",
+    "simulate",
+    "told_truth",
+]

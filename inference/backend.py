@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..models.pytrees import register_declaration
 
@@ -50,6 +50,10 @@ class Backend(ABC, Generic[State]):
     @abstractmethod
     def posterior(self, state: State) -> "Posterior":
         """Marginal moments of every level, and draws."""
+
+    def troubles(self, state: State) -> dict[str, Int[Array, ""]]:
+        """How often what went wrong so far, by name; all zero if nothing did. Works inside `jit`."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,6 +168,15 @@ class GaussianBackend(Backend[GaussianState]):
         mean, cov = ({name: part[name] for name in names} for part in _posterior(self, state))
         return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
 
+    def troubles(self, state: GaussianState) -> dict[str, Int[Array, ""]]:
+        """Observations that were ignored, and fits that stopped before their end."""
+        counts = {"rejected": state.rejected}
+        for part in (state.likelihoods, state.effects):
+            for name in ("unconverged", "indefinite"):
+                if hasattr(part, name):
+                    counts[name] = getattr(part, name)
+        return counts
+
 
 @jax.jit
 def _update(

@@ -184,7 +184,7 @@ def _derivatives(
         return jax.grad(lambda v: jnp.sum(reward.law(v).log_prob(rewards)))(u)
 
     first, second = jax.jvp(score, (predictor,), (jnp.ones_like(predictor),))
-    value = reward.law(predictor).log_prob(rewards)
+    value = jnp.asarray(reward.law(predictor).log_prob(rewards))
     return value, jnp.abs(value) + jnp.abs(rewards * predictor), first, second
 
 

@@ -1,0 +1,55 @@
+"""Compiled programs kept on disk, so that a second process does not compile them again."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+__all__ = ["cache_folder", "compile_cache"]
+
+# Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
+VARIABLE = "MIXTS_CACHE"
+
+
+def cache_folder() -> Path | None:
+    """The folder for compiled programs; None if it was turned off."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "mixts" / "compiled"
+
+
+@contextlib.contextmanager
+def compile_cache() -> Iterator[None]:
+    """Keep what is compiled inside the block on disk, and take it from there if it is there.
+
+    A user who has set JAX's own cache keeps it. A folder that cannot be written to costs nothing but
+    the time to compile.
+    """
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    folder = cache_folder()
+    if folder is None or getattr(jax.config, names[0]):
+        yield
+        return
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK)
+    except OSError:
+        usable = False
+    if not usable:
+        yield
+        return
+    compilation_cache.reset_cache()
+    jax.config.update(names[0], str(folder))
+    jax.config.update(names[1], 0.3)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

@@ -1,0 +1,81 @@
+"""What an agent plays in: hidden vectors, contexts and rewards."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from ..inference.linear_model import dot
+from ..inference.observation import own_context
+from ..models import Hierarchy
+from ..models.pytrees import register_declaration
+from .contexts import Contexts
+
+__all__ = ["Environment", "Instance", "Problem", "draw_instance"]
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """One world: what is hidden from the agent, and how contexts and rewards come about.
+
+    Attributes:
+        hierarchy: what the hidden vectors were drawn from.
+        levels: level name -> (size, d), the hidden vectors; the last level's are the actions.
+        contexts: the law of contexts.
+    """
+
+    hierarchy: Hierarchy
+    levels: dict[str, Array]
+    contexts: Contexts
+
+    @property
+    def theta(self) -> Float[Array, "K d"]:
+        """The hidden vectors of the actions."""
+        return self.levels[self.hierarchy.actions.name]
+
+    def context(self, key: Array) -> Float[Array, "*K d"]:
+        """A context."""
+        return self.contexts.draw(key)
+
+    def mean_rewards(self, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
+        """`r(x, i; Theta)` for every action (`sec:optimality`)."""
+        columns = context[:, None] if context.ndim == 1 else context.T
+        return self.hierarchy.reward.mean(dot(self.theta.T, columns))
+
+    def reward(
+        self, key: Array, context: Float[Array, "*K d"], action: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        """A reward of one action."""
+        predictor = jnp.dot(self.theta[action], own_context(context, action))
+        drawn = self.hierarchy.reward.law(predictor).sample(key)
+        return jnp.asarray(drawn).astype(predictor.dtype)
+
+
+register_declaration(Environment, arrays=("hierarchy", "levels", "contexts"), static=())
+
+
+class Instance(NamedTuple):
+    """A hierarchy that the agent is told, and the environment it plays in."""
+
+    hierarchy: Hierarchy
+    environment: Environment
+
+
+class Problem(ABC):
+    """Draws instances. `sample` is pure and works inside `jit` and `vmap`."""
+
+    @abstractmethod
+    def sample(self, key: Array) -> Instance:
+        """One instance of the problem."""
+
+
+def draw_instance(
+    key: Array, hierarchy: Hierarchy, contexts: Contexts, told: Hierarchy | None = None
+) -> Instance:
+    """Hidden vectors from the prior of `hierarchy`; the agent is told it, or `told` instead."""
+    levels = hierarchy.sample_prior(key)
+    told = hierarchy if told is None else told
+    return Instance(told, Environment(hierarchy, levels, contexts))

@@ -1,0 +1,334 @@
+"""`simulate`: every policy on the same instances, all runs of a policy in compiled, vmapped scans.
+
+A run draws an instance, makes a policy for what it is told, and plays `horizon` rounds of `alg:ts`:
+context, action, reward, update. Runs are played side by side in tiles, and rounds in stretches, so that
+memory is bounded and a user can watch and stop; tiles of all policies share the processor's cores. A
+run depends on its own key alone: neither tiles nor stretches change a bit of it.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from tqdm.auto import tqdm
+
+from ..inference import Backend
+from ..models import Hierarchy
+from ..models.arrays import as_count
+from .compile_cache import compile_cache
+from .environment import Environment, Instance, Problem
+from .keys import fused_key
+from .policy import Policy
+from .simulation import Played, Simulation
+
+__all__ = ["simulate", "told_truth"]
+
+Maker = Callable[..., Policy[Any]]
+
+_MOST_RUNS = 50  # side by side: more would only take more memory
+_MOST_ROUNDS = 1000  # of a stretch, after which a user may stop
+
+
+class _ToldTruth(NamedTuple):
+    """A maker that is shown the environment."""
+
+    make: Maker
+    sees_truth: bool = True
+
+    def __call__(self, hierarchy: Hierarchy, environment: Environment) -> Policy[Any]:
+        return self.make(environment.hierarchy)
+
+
+def told_truth(make: Maker) -> Maker:
+    """The same policy, told the hierarchy that the environment was drawn from."""
+    return _ToldTruth(make)
+
+
+def simulate(
+    problem: Problem,
+    policies: Mapping[str, Maker],
+    horizon: int,
+    runs: int,
+    key: Any,
+    progress: bool = True,
+    *,
+    runs_at_once: int | None = None,
+    rounds_at_once: int | None = None,
+) -> Simulation:
+    """Play `runs` runs of `horizon` rounds with each policy, on the same instances and contexts.
+
+    Rewards are common random numbers too: two policies that choose the same action in the same round
+    of a run get the same reward. Interrupted (Ctrl-C), it returns the runs that are finished, with
+    `interrupted` set.
+
+    Args:
+        problem: what draws instances.
+        policies: name -> function from the hierarchy that the agent is told to a `Policy`, such as
+            `LinTS`, or `lambda h: ThompsonSampling(ClosedForm(h))`. A function with an attribute
+            `sees_truth` is called with the environment too.
+        horizon: rounds of a run.
+        runs: independent runs.
+        key: a seed or a key; it decides everything.
+        progress: whether to show a progress bar.
+        runs_at_once: runs side by side; None takes as many as pay.
+        rounds_at_once: rounds between two looks at the keyboard; None takes up to a thousand.
+    """
+    problem, makers = _checked(problem, policies)
+    horizon, runs = as_count(horizon, "simulate horizon"), as_count(runs, "simulate runs")
+    plan = _plan(horizon, runs, len(makers), runs_at_once, rounds_at_once)
+    key = fused_key(key)
+    jobs = {name: _Job(name, problem, make, plan, key) for name, make in makers.items()}
+    with compile_cache():
+        played, interrupted = _play_all(jobs, plan, progress)
+    return Simulation(played, horizon, interrupted)
+
+
+class _Plan(NamedTuple):
+    """`tiles` tiles of `width` runs, `stretches` stretches of `rounds` rounds; a few too many of each."""
+
+    horizon: int
+    runs: int
+    tiles: int
+    width: int
+    stretches: int
+    rounds: int
+    workers: int
+
+
+def _plan(
+    horizon: int, runs: int, policies: int, runs_at_once: int | None, rounds_at_once: int | None
+) -> _Plan:
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = workers or 1
+    if runs_at_once is None:
+        tiles = max(-(-runs // _MOST_RUNS), min(runs, -(-workers // policies)))
+    else:
+        tiles = -(-runs // as_count(runs_at_once, "simulate runs_at_once"))
+    most = _MOST_ROUNDS
+    if rounds_at_once is not None:
+        most = as_count(rounds_at_once, "simulate rounds_at_once")
+    stretches = -(-horizon // most)
+    return _Plan(
+        horizon, runs, tiles, -(-runs // tiles), stretches, -(-horizon // stretches), workers
+    )
+
+
+class _Round(NamedTuple):
+    """What a round starts with."""
+
+    context: Array
+    key_act: Array
+    key_reward: Array
+
+
+def _round(environment: Environment, key: Array, t: Array) -> _Round:
+    key_context, key_act, key_reward = jax.random.split(jax.random.fold_in(key, t), 3)
+    return _Round(environment.context(key_context), key_act, key_reward)
+
+
+class _Run(NamedTuple):
+    """A run between two rounds."""
+
+    policy: Policy[Any]
+    environment: Environment
+    state: Any
+    key: Array
+    next: _Round
+
+
+def _begin(problem: Problem, make: Maker, room: int, key: Array) -> _Run:
+    key_instance, key_policy, key_rounds = jax.random.split(key, 3)
+    instance = problem.sample(key_instance)
+    policy = _make(make, instance)
+    state = policy.init(key_policy, room=room)
+    first = _round(instance.environment, key_rounds, jnp.zeros((), jnp.uint32))
+    return _Run(policy, instance.environment, state, key_rounds, first)
+
+
+def _make(make: Maker, instance: Instance) -> Policy[Any]:
+    policy = make(*instance) if getattr(make, "sees_truth", False) else make(instance.hierarchy)
+    if not isinstance(policy, Policy):
+        hint = f": write ThompsonSampling({policy!r})" if isinstance(policy, Backend) else ""
+        raise TypeError(f"a policy of simulate is {policy!r}; expected a Policy{hint}")
+    return policy
+
+
+def _stretch(run: _Run, start: Array, rounds: int) -> tuple[_Run, tuple[Array, Array], Any]:
+    """So many rounds: the run after them, regrets and actions, and the policy's troubles so far."""
+    policy, environment, key = run.policy, run.environment, run.key
+
+    def play(carry: tuple[Any, _Round], t: Array) -> tuple[tuple[Any, _Round], tuple[Array, Array]]:
+        state, now = carry
+        action = policy.act(now.key_act, state, now.context)
+        reward = environment.reward(now.key_reward, now.context, action)
+        state = policy.update(state, now.context, action, reward)
+        means = environment.mean_rewards(now.context)
+        # The next round is made here and carried over: a context that XLA has to look up in a table of
+        # all rounds would keep it from computing several actions at a time.
+        return (state, _round(environment, key, t + 1)), (means.max() - means[action], action)
+
+    steps = start + jnp.arange(rounds, dtype=jnp.uint32)
+    (state, now), seen = jax.lax.scan(play, (run.state, run.next), steps)
+    return run._replace(state=state, next=now), seen, policy.troubles(state)
+
+
+@dataclass
+class _Job:
+    """One policy: its compiled halves and what its tiles have brought so far."""
+
+    name: str
+    problem: Problem
+    make: Maker
+    plan: _Plan
+    key: Array
+
+    def lower(self) -> tuple[Any, Any]:
+        """Traced here, in the caller's thread and precision; compiled wherever there is time."""
+        plan = self.plan
+        room = plan.stretches * plan.rounds
+        begin = jax.vmap(partial(_begin, self.problem, self.make, room))
+        keys = self._keys(0)
+        try:
+            tile = jax.eval_shape(begin, keys)
+        except Exception as error:
+            error.add_note(f"simulate: this happened while making the policy '{self.name}'")
+            raise
+        stretch = jax.vmap(partial(_stretch, rounds=plan.rounds), in_axes=(0, None))
+        start = jnp.zeros((), jnp.uint32)
+        return jax.jit(begin).lower(keys), jax.jit(stretch, donate_argnums=0).lower(tile, start)
+
+    def _keys(self, tile: int) -> Array:
+        runs = tile * self.plan.width + jnp.arange(self.plan.width)
+        return jax.vmap(partial(jax.random.fold_in, self.key))(runs)
+
+    def play(self, tile: int, compiled: Any, tick: Callable[[], None], stop: Any) -> Any:
+        """All rounds of one tile of runs; None if it was stopped on the way."""
+        begin, stretch = compiled
+        run = jax.tree.map(jnp.copy, begin(self._keys(tile)))  # buffers of its own, to give away
+        regrets, actions, troubles = [], [], {}
+        for i in range(self.plan.stretches):
+            if stop.is_set():
+                return None
+            start = jnp.asarray(i * self.plan.rounds, jnp.uint32)
+            run, (regret, action), troubles = stretch(run, start)
+            regrets.append(np.asarray(regret))
+            actions.append(np.asarray(action))
+            tick()
+        trouble = {name: np.asarray(count) for name, count in troubles.items()}
+        return Played(np.concatenate(regrets, 1), np.concatenate(actions, 1), trouble)
+
+
+def _options() -> dict[str, Any]:
+    """Tiles already keep all cores busy: one tile's operations run one after the other."""
+    if jax.default_backend() != "cpu":
+        return {}
+    return {"xla_cpu_enable_concurrency_optimized_scheduler": False}
+
+
+def _play_all(
+    jobs: Mapping[str, _Job], plan: _Plan, progress: bool
+) -> tuple[dict[str, Played], bool]:
+    """Compile and play everything on as many threads as there are cores."""
+    stop, interrupted = threading.Event(), False
+    done: dict[str, dict[int, Played]] = {name: {} for name in jobs}
+    bar = tqdm(
+        total=len(jobs) * plan.tiles * plan.width * plan.stretches * plan.rounds,
+        unit="round",
+        unit_scale=True,
+        disable=not progress,
+        desc="compiling",
+    )
+
+    def tick() -> None:
+        bar.set_description("playing", refresh=False)
+        bar.update(plan.width * plan.rounds)
+
+    def compile_job(lowered: tuple[Any, Any]) -> tuple[Any, Any]:
+        begin, stretch = lowered
+        return begin.compile(compiler_options=_options()), stretch.compile(
+            compiler_options=_options()
+        )
+
+    with bar, ThreadPoolExecutor(plan.workers) as pool:
+        futures: dict[Future[Any], tuple[str, int]] = {}
+        try:
+            for name, job in jobs.items():
+                compiled = pool.submit(compile_job, job.lower())
+                for tile in range(plan.tiles):
+
+                    def run_tile(
+                        job: _Job = job, tile: int = tile, compiled: Any = compiled
+                    ) -> Any:
+                        return job.play(tile, compiled.result(), tick, stop)
+
+                    futures[pool.submit(run_tile)] = name, tile
+            _collect(futures, done)
+        except KeyboardInterrupt:
+            interrupted = True
+            stop.set()
+            _collect(futures, done)
+        except BaseException:
+            stop.set()
+            raise
+    return {name: _joined(parts, plan) for name, parts in done.items()}, interrupted
+
+
+def _collect(futures: dict[Future[Any], tuple[str, int]], done: dict[str, Any]) -> None:
+    """Take in what tiles bring, as they finish; short waits let a keyboard interrupt through."""
+    waiting = {future for future in futures if futures[future][1] not in done[futures[future][0]]}
+    while waiting:
+        finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+        for future in finished:
+            name, tile = futures[future]
+            played = future.result()
+            if played is not None:
+                done[name][tile] = played
+
+
+def _joined(parts: dict[int, Played], plan: _Plan) -> Played:
+    """The finished tiles one after the other, without the runs and rounds that fill the last ones."""
+    if not parts:
+        empty = np.zeros((0, plan.horizon))
+        return Played(empty, empty.astype(np.int32), {})
+    kept = []
+    for tile, part in sorted(parts.items()):
+        runs = min(plan.width, plan.runs - tile * plan.width)
+        trouble = {name: count[:runs] for name, count in part.troubles.items()}
+        kept.append(
+            Played(part.regret[:runs, : plan.horizon], part.actions[:runs, : plan.horizon], trouble)
+        )
+    names = kept[0].troubles
+    return Played(
+        np.concatenate([part.regret for part in kept]),
+        np.concatenate([part.actions for part in kept]),
+        {name: np.concatenate([part.troubles[name] for part in kept]) for name in names},
+    )
+
+
+def _checked(problem: Any, policies: Any) -> tuple[Problem, dict[str, Maker]]:
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"simulate problem: got {problem!r}; expected one such as SyntheticProblem()"
+        )
+    if not isinstance(policies, Mapping) or not policies:
+        raise TypeError(
+            f"simulate policies: got {policies!r}; expected a dict from names to functions of a "
+            "hierarchy, such as {'LinTS': LinTS}"
+        )
+    for name, make in policies.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"simulate policies: got the name {name!r}; expected words")
+        if not callable(make):
+            raise TypeError(
+                f"simulate policies['{name}'] is {make!r}; expected a function from a hierarchy to a "
+                "policy, such as LinTS or lambda h: ThompsonSampling(ClosedForm(h))"
+            )
+    return problem, dict(policies)
