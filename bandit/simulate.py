@@ -29,7 +29,7 @@ from .keys import fused_key
 from .policy import Policy
 from .simulation import Played, Simulation
 
-__all__ = ["simulate", "told_truth"]
+__all__ = ["compiled_tile", "simulate", "told_truth"]
 
 Maker = Callable[..., Policy[Any]]
 
@@ -233,6 +233,24 @@ def _options() -> dict[str, Any]:
     return {"xla_cpu_enable_concurrency_optimized_scheduler": False}
 
 
+def _compiled(lowered: tuple[Any, Any]) -> tuple[Any, Any]:
+    begin, stretch = (half.compile(compiler_options=_options()) for half in lowered)
+    return begin, stretch
+
+
+def compiled_tile(
+    problem: Problem, make: Maker, rounds: int, runs: int, key: Any
+) -> tuple[Callable[[], Any], Callable[[Any, Array], Any]]:
+    """What `simulate` runs, bare, to be measured.
+
+    One function begins `runs` runs; the other plays them on for `rounds` rounds from a given one, and
+    gives the runs, regrets and actions, and troubles.
+    """
+    job = _Job("measured", problem, make, _plan(rounds, runs, 1, runs, rounds), fused_key(key))
+    begin, stretch = _compiled(job.lower())
+    return lambda: jax.tree.map(jnp.copy, begin(job._keys(0))), stretch
+
+
 def _play_all(
     jobs: Mapping[str, _Job], plan: _Plan, progress: bool
 ) -> tuple[dict[str, Played], bool]:
@@ -251,17 +269,11 @@ def _play_all(
         bar.set_description("playing", refresh=False)
         bar.update(plan.width * plan.rounds)
 
-    def compile_job(lowered: tuple[Any, Any]) -> tuple[Any, Any]:
-        begin, stretch = lowered
-        return begin.compile(compiler_options=_options()), stretch.compile(
-            compiler_options=_options()
-        )
-
     with bar, ThreadPoolExecutor(plan.workers) as pool:
         futures: dict[Future[Any], tuple[str, int]] = {}
         try:
             for name, job in jobs.items():
-                compiled = pool.submit(compile_job, job.lower())
+                compiled = pool.submit(_compiled, job.lower())
                 for tile in range(plan.tiles):
 
                     def run_tile(

@@ -18,6 +18,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, Int
 
 from .linear_model import ActionModel, contract, dot
+from .normals import standard_normal
 from .roots import shrink, shrink_by_one, transpose
 
 __all__ = [
@@ -200,14 +201,14 @@ def draw_scores(
     mean = dot(state.center, context)
     if model.arrows.weights:
         mean += dot(w, contract(state.root, model.weigh(model.displacements(z))))
-    return mean + jnp.sqrt(dot(w, w)) * jax.random.normal(key, mean.shape, mean.dtype)
+    return mean + jnp.sqrt(dot(w, w)) * standard_normal(key, mean.shape, mean.dtype)
 
 
 def draw_actions(
     key: Array, model: ActionModel, state: ActionState, z: Above
 ) -> Float[Array, "K d"]:
     """One draw of every action given `z`."""
-    noise = jax.random.normal(key, state.center.shape, state.center.dtype)
+    noise = standard_normal(key, state.center.shape, state.center.dtype)
     return mean_actions(model, state, z) + _times(state.root, noise).T
 
 

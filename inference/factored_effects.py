@@ -17,6 +17,7 @@ from ..models.covariance import is_joint, scale_tril
 from ..models.level import Level
 from .actions import Innovation, Messages
 from .linear_model import ActionModel
+from .normals import standard_normal
 from .roots import shrink, shrink_by_one, transpose
 
 __all__ = [
@@ -82,7 +83,7 @@ def draw(key: Array, levels: dict[str, FactoredLevel]) -> dict[str, Float[Array,
     keys = jax.random.split(key, len(levels))
     draws = {}
     for key_level, (name, level) in zip(keys, levels.items(), strict=True):
-        noise = jax.random.normal(key_level, level.mean.shape, level.mean.dtype)
+        noise = standard_normal(key_level, level.mean.shape, level.mean.dtype)
         draws[name] = level.mean + jnp.einsum("lde,le->ld", level.root, noise)
     return draws
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from .actions import Innovation, Messages
 from .linear_model import ActionModel, GaussianVector
+from .normals import standard_normal
 from .roots import add_compensated, shrink, shrink_by_one
 
 __all__ = [
@@ -67,7 +68,7 @@ def absorb(
 
 def draw(key: Array, effects: GaussianVector) -> Float[Array, " N"]:
     """One joint draw of `z`."""
-    noise = jax.random.normal(key, effects.mean.shape, effects.mean.dtype)
+    noise = standard_normal(key, effects.mean.shape, effects.mean.dtype)
     return effects.mean + effects.root @ noise
 
 
