@@ -392,8 +392,8 @@ def _glm_indices(policy: _GlmUcb, state: GlmUcbState, context: Array) -> Float[A
 def _add_context(
     model: ActionModel, design: ActionState, context: Array, action: Array, changed: Array
 ) -> ActionState:
-    x = jnp.where(changed, context, 0.0)
-    return observe(model, design, x, jnp.where(changed, action, -1), jnp.zeros((), x.dtype))[0]
+    x = jnp.where(changed, context, 0.0)  # which adds nothing
+    return observe(model, design, x, action, jnp.zeros((), x.dtype))[0]
 
 
 def _columns(context: Array) -> Float[Array, "d _"]:
