@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mixts {version('mixts')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="learn movies from a few ratings, with pictures")
+    demo = commands.add_parser("demo", help="recommend movies that share genres, with pictures")
     demo.set_defaults(run=_demo)
 
     text = "condition every backend on the same synthetic data and tabulate how far each is off"

@@ -1,4 +1,4 @@
-"""The demonstration behind `make demo`: movies that share genres, learned from a few ratings.
+"""The demonstration behind `make demo`: a movie site that learns what its visitors like.
 
 Edit `movies()` to try a hierarchy of your own.
 """
@@ -12,19 +12,23 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from ..inference import ClosedForm, Posterior
-from ..models import Data, Gaussian, Hierarchy, Level
+from ..models import Gaussian, Hierarchy, Level
+from .baselines import HierTS, LinTS
+from .declared import HierarchyProblem
+from .environment import Environment
+from .policy import ThompsonSampling
+from .simulate import simulate
 
 __all__ = ["movies", "run_demo"]
 
 GENRES = ("comedy", "drama", "thriller")
 DIRECTORS = ("Ozu", "Varda")
-MOVIES = 12
-RATED = 8  # ratings are seen for the first so many movies only
-RATINGS = 160
+MOVIES = 60
+VISITORS, RUNS = 1000, 20
 
 
 def movies() -> Hierarchy:
-    """Twelve movies, each of one or two genres and of one director: crossed effects."""
+    """Sixty movies, each of one or two genres and of one director: crossed effects."""
     genres = np.zeros((MOVIES, len(GENRES)))
     directors = np.zeros((MOVIES, len(DIRECTORS)))
     for movie in range(MOVIES):
@@ -44,28 +48,47 @@ def movies() -> Hierarchy:
 
 
 def run_demo(out: Path) -> None:
-    """Declare, observe, condition; print a table and write two pictures into `out`."""
+    """Declare, play, look at what was learned; print a table and write three pictures into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     hierarchy = movies()
     print(hierarchy, end="\n\n")
     hierarchy.render(out / "hierarchy.png")
 
-    truth = hierarchy.sample_prior(jax.random.key(7))
+    problem = HierarchyProblem(hierarchy)
+    policies = {
+        "share genres and directors": lambda h: ThompsonSampling(ClosedForm(h)),
+        "share one mean (HierTS)": HierTS,
+        "each movie on its own (LinTS)": LinTS,
+    }
+    print(f"Recommending one movie to each of {VISITORS} visitors, in {RUNS} worlds ...")
+    result = simulate(problem, policies, VISITORS, RUNS, key=0)
+    print("\nRegret: how much the visitors would have liked the best movie for them better.\n")
+    print(result.summary()[["mean", "se"]].round(1).to_string(), end="\n\n")
+    result.plot(out / "regret.png")
+
+    world = problem.sample(jax.random.key(7)).environment
+    before, after = learned(hierarchy, world)
+    _print_effects(hierarchy, world, after)
+    _picture(hierarchy, world, before, after).savefig(out / "effects.png", dpi=150)
+    names = ("hierarchy.png", "regret.png", "effects.png")
+    print(f"\nPictures: {', '.join(str(out / name) for name in names)}")
+
+
+def learned(hierarchy: Hierarchy, world: Environment) -> tuple[Posterior, Posterior]:
+    """What an agent knows before and after it has met all visitors of one world."""
     backend = ClosedForm(hierarchy)
-    before = backend.posterior(backend.init())
-    after = backend.posterior(backend.condition(backend.init(), *_ratings(truth["movie"])))
-    _print_table(truth["movie"], before, after)
-    _picture(hierarchy, truth, before, after).savefig(out / "posterior.png", dpi=150)
-    print(f"\nPictures: {out / 'hierarchy.png'}, {out / 'posterior.png'}")
+    policy = ThompsonSampling(backend)
 
+    def meet(state, key):
+        key_visitor, key_choice, key_rating = jax.random.split(key, 3)
+        visitor = world.context(key_visitor)
+        movie = policy.act(key_choice, state, visitor)
+        rating = world.reward(key_rating, visitor, movie)
+        return policy.update(state, visitor, movie, rating), movie
 
-def _ratings(movies: Array) -> Data:
-    """Ratings of the first movies by users with random tastes."""
-    rng = np.random.default_rng(0)
-    users = rng.uniform(-1, 1, (RATINGS, 2))
-    seen = rng.integers(0, RATED, RATINGS)
-    noise = 0.5 * rng.normal(size=RATINGS)
-    return Data(users, seen, np.sum(users * np.asarray(movies)[seen], axis=1) + noise)
+    prior = policy.init(jax.random.key(0))
+    state, _ = jax.lax.scan(meet, prior, jax.random.split(jax.random.key(1), VISITORS))
+    return backend.posterior(prior), backend.posterior(state)
 
 
 def _spread(posterior: Posterior, level: str) -> Array:
@@ -73,47 +96,40 @@ def _spread(posterior: Posterior, level: str) -> Array:
     return jnp.sqrt(jnp.diagonal(posterior.cov[level], axis1=-2, axis2=-1))
 
 
-def _print_table(truth: Array, before: Posterior, after: Posterior) -> None:
-    print(
-        f"{RATINGS} ratings of movies 0 to {RATED - 1}; movies {RATED} to {MOVIES - 1} have none."
-    )
-    print("Typical error and standard deviation of a movie's two numbers:\n")
-    print(f"{'':24}{'before':>10}{'after':>10}{'after, sd':>12}")
-    groups = {"movies with ratings": slice(0, RATED), "movies without ratings": slice(RATED, None)}
-    for name, rows in groups.items():
-        error = [
-            float(jnp.sqrt(jnp.mean((p.mean["movie"][rows] - truth[rows]) ** 2)))
-            for p in (before, after)
-        ]
-        sd = float(jnp.sqrt(jnp.mean(_spread(after, "movie")[rows] ** 2)))
-        print(f"{name:24}{error[0]:>10.2f}{error[1]:>10.2f}{sd:>12.2f}")
+def _print_effects(hierarchy: Hierarchy, world: Environment, after: Posterior) -> None:
+    print(f"What one agent knows after {VISITORS} visitors, first number of each vector:\n")
+    print(f"{'':12}{'truth':>8}{'mean':>8}{'sd':>8}")
+    for level in hierarchy.levels[:-1]:
+        truth, mean = world.levels[level.name][:, 0], after.mean[level.name][:, 0]
+        sd = _spread(after, level.name)[:, 0]
+        for row in range(level.size):
+            name = level.labels[row] if level.labels else f"{level.name} {row}"
+            print(f"{name:12}{truth[row]:>8.2f}{mean[row]:>8.2f}{sd[row]:>8.2f}")
 
 
 def _picture(
-    hierarchy: Hierarchy, truth: dict[str, Array], before: Posterior, after: Posterior
+    hierarchy: Hierarchy, world: Environment, before: Posterior, after: Posterior
 ) -> Figure:
-    """Every vector's first number: prior, posterior and truth, a panel for each level."""
-    sizes = [level.size for level in hierarchy.levels]
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    panels = figure.subplots(len(sizes), 1, sharex=True, height_ratios=sizes)
-    for panel, level in zip(panels, hierarchy.levels, strict=True):
+    """Every effect's first number: prior, posterior and truth, a panel for each level."""
+    levels = hierarchy.levels[:-1]
+    sizes = [level.size for level in levels]
+    figure = Figure(figsize=(6.4, 1.6 + 0.45 * sum(sizes)), layout="constrained")
+    panels = figure.subplots(len(sizes), 1, sharex=True, height_ratios=sizes, squeeze=False)[:, 0]
+    for panel, level in zip(panels, levels, strict=True):
         rows = np.arange(level.size)
         labels = level.labels or [f"{level.name} {row}" for row in rows]
-        for posterior, shift, colour, name in (
-            (before, -0.18, "0.65", "before"),
-            (after, 0.18, "#0072b2", f"after {RATINGS} ratings"),
+        for posterior, shift, colour, marker, name in (
+            (before, -0.18, "0.65", "o", "before"),
+            (after, 0.18, "#0072b2", "s", f"after {VISITORS} visitors"),
         ):
             mean, sd = posterior.mean[level.name][:, 0], _spread(posterior, level.name)[:, 0]
             panel.errorbar(
-                mean, rows + shift, xerr=2 * sd, fmt="o", color=colour, label=name, markersize=4
+                mean, rows + shift, xerr=2 * sd, fmt=marker, color=colour, label=name, markersize=4
             )
-        panel.plot(truth[level.name][:, 0], rows, "k|", markersize=14, label="truth")
+        panel.plot(world.levels[level.name][:, 0], rows, "k|", markersize=14, label="truth")
         panel.set_yticks(rows, labels)
         panel.set_ylim(level.size - 0.5, -0.5)
-    panels[-1].axhspan(RATED - 0.5, MOVIES - 0.5, color="0.93", zorder=0)
-    last = panels[-1]
-    where = last.get_yaxis_transform()
-    last.text(0.99, MOVIES - 0.6, "no ratings", va="bottom", ha="right", transform=where)
+        panel.spines[["top", "right"]].set_visible(False)
     panels[-1].set_xlabel("first number of each vector, with two standard deviations")
     panels[0].legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     return figure
