@@ -9,18 +9,22 @@ from jax import Array
 
 from ..models import Hierarchy
 from .backend import Posterior
+from .nuts import Nuts
+from .svi import Svi
 
 __all__ = ["groups_to_arviz", "to_arviz"]
 
 
 def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None) -> Any:
-    """`n` joint draws in a group "posterior": a variable per level, dimensions named after levels.
+    """Joint draws in a group "posterior": a variable per level, dimensions named after levels.
 
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the
     coordinates of `movie_id` are the level's labels, or positions where it has none. Labels are those
-    of `hierarchy`, by default the backend's own.
+    of `hierarchy`, by default the backend's own. `Nuts` and `Svi` have a variable for every other
+    site too: learned scales and weights, noise. There are `n` draws of one chain; of `Nuts` the last
+    `n`, or all that its chains left, chain by chain, so that ArviZ sees whether they have mixed.
     """
-    draws = {name: np.asarray(value)[None] for name, value in posterior.draw(key, n).items()}
+    draws = {name: np.asarray(value) for name, value in _draws(posterior, key, n).items()}
     coords, dims = _coordinates(posterior, hierarchy)
     from_dict: Any = arviz.from_dict
     if _gives_trees():
@@ -41,6 +45,15 @@ def groups_to_arviz(
 
         return DataTree.from_dict({group: tree.to_dataset() for group, tree in groups.items()})
     return arviz.InferenceData(**groups)
+
+
+def _draws(posterior: Posterior, key: Array, n: int) -> dict[str, Array]:
+    """Every site, (chains, draws, ...)."""
+    backend, state = posterior.backend, posterior.state
+    if isinstance(backend, Nuts):
+        return {k: v[:, n // -backend.chains :] for k, v in backend.draws(state).items()}
+    one_chain = backend.draws(key, state, n) if isinstance(backend, Svi) else posterior.draw(key, n)
+    return {name: value[None] for name, value in one_chain.items()}
 
 
 def _gives_trees() -> bool:

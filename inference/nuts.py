@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import Array
 from jaxtyping import Float, Int
 from numpyro.infer.hmc import hmc
@@ -17,6 +18,7 @@ from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
+from .diagnostics import bulk_ess, r_hat
 from .observation import as_context, many_observations
 from .target import Position, Target, as_target
 
@@ -62,7 +64,8 @@ class Nuts(Backend[NutsState]):
     The chains are part of the state. An observation joins a fixed-capacity buffer, the chains' energies
     are computed anew, and each chain makes `steps` transitions; `sample` picks one of the draws they
     left. Step sizes and masses are adapted anew whenever the observations have doubled. `posterior`
-    runs the chains on for `samples` transitions each.
+    runs the chains on for `samples` transitions each; `draws` and `diagnostics` of the state it leaves
+    show every site, chain by chain, and whether the chains have mixed.
 
     Args:
         program: a `Hierarchy`, or a NumPyro program `program(contexts, actions, rewards)`.
@@ -141,6 +144,41 @@ class Nuts(Backend[NutsState]):
         """Moments of `samples` further transitions of each chain, which the posterior draws from."""
         state, mean, cov = _posterior(self, state)
         return Posterior(mean, cov, None, self, state)
+
+    def draws(self, state: NutsState) -> dict[str, Float[Array, "chains draws ..."]]:
+        """What the chains left of every site: levels, learned scales and weights, noise.
+
+        A state that `posterior` gives, `posterior(state).state`, holds `samples` draws of each chain;
+        any other the last `steps`.
+        """
+        sites = _unknowns(self, state)
+        return {k: v.reshape(self.chains, -1, *v.shape[1:]) for k, v in sites.items()}
+
+    def diagnostics(self, state: NutsState) -> pd.DataFrame:
+        """Whether the chains have mixed: a row for each site, over all its numbers the worst of each.
+
+        The columns are `r_hat`, which should be below 1.01; `ess`, the bulk effective sample size, of
+        at least 100 for each chain (Vehtari et al. 2021); `draws`, of all chains together; and
+        `divergences`, the transitions of all chains so far that diverged. Give it the state of a
+        `posterior`: a handful of draws tells nothing.
+        """
+        draws = {name: np.asarray(value) for name, value in self.draws(state).items()}
+        kept = next(iter(draws.values())).shape[1]
+        if kept < 4:
+            raise ValueError(
+                f"Nuts diagnostics: the state holds {kept} draws of each chain; expected at least 4: "
+                "give it posterior(state).state"
+            )
+        rows = {
+            name: {
+                "r_hat": float(np.max(r_hat(value))),
+                "ess": float(np.min(bulk_ess(value))),
+                "draws": self.chains * kept,
+                "divergences": int(state.divergences),
+            }
+            for name, value in draws.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
 
     def status(self, state: NutsState) -> NutsStatus:
         """Whether the chains can be trusted, as far as they can tell themselves."""
@@ -307,6 +345,12 @@ def _sample(backend: Nuts, key: Array, state: NutsState) -> dict[str, Array]:
     chosen = jax.random.randint(key, (), 0, draws)
     position = jax.tree.map(lambda leaf: leaf[chosen], state.bank)
     return backend.target.vectors(position, state.buffer)
+
+
+@jax.jit
+def _unknowns(backend: Nuts, state: NutsState) -> dict[str, Array]:
+    one = partial(backend.target.unknowns, buffer=state.buffer)
+    return jax.lax.map(one, state.bank, batch_size=64)
 
 
 @jax.jit

@@ -165,6 +165,10 @@ class Svi(Backend[SviState]):
         mean, cov = _posterior(self, state)
         return Posterior(mean, cov, None, self, state)
 
+    def draws(self, key: Array, state: SviState, n: int) -> dict[str, Float[Array, "n ..."]]:
+        """`n` draws of the guide, as every site: levels, learned scales and weights, noise."""
+        return _unknowns(self, jax.random.split(key, n), state)
+
     def status(self, state: SviState) -> SviStatus:
         """How the last fit looks."""
         if not (np.isfinite(float(state.elbo)) and np.isfinite(float(state.noise))):
@@ -372,6 +376,14 @@ def _draw(backend: Svi, key: Array, state: SviState) -> Position:
 @jax.jit
 def _sample(backend: Svi, key: Array, state: SviState) -> dict[str, Array]:
     return backend.target.vectors(_draw(backend, key, state), state.buffer)
+
+
+@jax.jit
+def _unknowns(backend: Svi, keys: Array, state: SviState) -> dict[str, Array]:
+    def one(key: Array) -> dict[str, Array]:
+        return backend.target.unknowns(_draw(backend, key, state), state.buffer)
+
+    return jax.lax.map(one, keys, batch_size=64)
 
 
 @jax.jit

@@ -82,6 +82,15 @@ class Target:
         sites = self.sites(position, buffer)
         return {name: sites[name] for name in self.levels}
 
+    def unknowns(self, position: Position, buffer: Buffer) -> dict[str, Array]:
+        """Every site by the name a user knows: levels, and scales, weights and noise that are learned.
+
+        Left out are the standard normals behind levels of a hierarchy that are not centred.
+        """
+        sites = self.sites(position, buffer)
+        levels = () if self.hierarchy is None else self.levels
+        return {k: v for k, v in sites.items() if k not in {f"{name}_base" for name in levels}}
+
     def plain_levels(self, buffer: Buffer) -> tuple[str, ...]:
         """The levels whose vectors are unconstrained positions themselves, as they stand."""
         trace = handlers.trace(handlers.seed(self.model, jax.random.key(0))).get_trace(buffer)

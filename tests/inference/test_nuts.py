@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.diagnostics import split_gelman_rubin
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from mistakes import cases, check_refused
 from mixts.inference import Nuts, NutsStatus
@@ -93,7 +94,7 @@ def backend(compiled_fast):
 @pytest.fixture(scope="module")
 def before(backend):
     """The state before any data."""
-    return backend.init(jax.random.key(0))
+    return backend.init(jax.random.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -348,6 +349,61 @@ def funnel(centered: bool) -> Nuts:
     return Nuts(Hierarchy(levels, Gaussian(1.0), 1), chains=2, steps=500, capacity=8)
 
 
+def two_islands(contexts, actions, rewards=None):
+    """Actions near 0 or near 100, with nothing in between that a trajectory could cross."""
+    near = dist.Normal(np.array([0.0, 100.0]), 1.0)
+    law = dist.MixtureSameFamily(dist.Categorical(probs=np.full(2, 0.5)), near)
+    theta = numpyro.sample("action", law.expand([8, 1]).to_event(2))
+    mean = jnp.sum(contexts * theta[actions], axis=-1)
+    numpyro.sample("reward", dist.Normal(mean, 1.0), obs=rewards)
+
+
+class TestDiagnostics:
+    def test_chains_that_agree(self, backend, posterior):
+        """Normal scores of normal draws are worth about as many as the draws themselves."""
+        table = backend.diagnostics(posterior.state)
+        assert list(table.columns) == ["r_hat", "ess", "draws", "divergences"]
+        assert set(table.index) == {"effect", "action"}
+        draws = site_draws(backend, posterior.state)
+        for level, row in table.iterrows():
+            assert 0.999 < row["r_hat"] < 1.02
+            worst = np.min(effective_sample_size(draws[level]))
+            assert 0.7 * worst < row["ess"] < 1.3 * worst
+            assert row["draws"] == CHAINS * SAMPLES
+            assert row["divergences"] == int(posterior.state.divergences)
+
+    def test_one_chain_elsewhere(self, backend, posterior):
+        """In one number of one chain of four."""
+        bank = dict(posterior.state.bank)
+        moved = bank["action"].at[SAMPLES : 2 * SAMPLES, 3, 1].add(10.0)
+        table = backend.diagnostics(posterior.state._replace(bank=bank | {"action": moved}))
+        assert table.loc["action", "r_hat"] > 1.5
+        assert table.loc["action", "ess"] < 10
+        assert table.loc["effect", "r_hat"] < 1.02
+
+    @pytest.mark.slow
+    def test_chains_that_cannot_meet(self):
+        """Nothing diverges and all is accepted: R-hat alone can tell.
+
+        Both chains start all eight numbers on the same islands with a chance of 1/256.
+        """
+        backend = Nuts(two_islands, dim=1, samples=200, capacity=2)
+        state = backend.posterior(backend.init(jax.random.key(1))).state
+        assert backend.status(state) is NutsStatus.OK
+        assert backend.diagnostics(state).loc["action", "r_hat"] > 1.5
+
+    def test_too_few_draws_to_tell(self, conditioned):
+        hasty = Nuts(PROBLEM.hierarchy, chains=CHAINS, steps=2)
+        bank = {site: rows[: 2 * CHAINS] for site, rows in conditioned.bank.items()}
+        with pytest.raises(ValueError, match=r"holds 2 draws of each chain.*posterior\(state\)"):
+            hasty.diagnostics(conditioned._replace(bank=bank))
+
+    def test_draws_are_those_of_the_bank(self, backend, posterior):
+        draws = backend.draws(posterior.state)
+        for site, expected in site_draws(backend, posterior.state).items():
+            np.testing.assert_array_equal(draws[site], expected)
+
+
 class TestTrouble:
     def test_a_funnel_diverges(self):
         """Chains that move the vectors themselves run into the neck; they say what to do.
@@ -361,6 +417,7 @@ class TestTrouble:
         assert backend.status(state) is NutsStatus.DIVERGING
         assert "centered=False" in backend.status(state).value
 
+    @pytest.mark.slow
     def test_a_funnel_that_is_not_centred_does_not(self):
         backend = funnel(centered=False)
         state = backend.init(jax.random.key(7))
@@ -408,6 +465,7 @@ def side_by_side(runs: int, run, *shared) -> None:
         assert_moments(draws, exact(problem.hierarchy, problem.seen), most=0.06)
 
 
+@pytest.mark.slow
 def test_runs_side_by_side(before):
     """Backends built and asked under `vmap` and `jit`, each on weights and data of its own."""
 
@@ -425,18 +483,19 @@ def test_whole_runs_side_by_side():
 
     def run(w, key, contexts, actions, rewards):
         hierarchy = linear(w, 2, effect_cov=3.0)
-        backend = Nuts(hierarchy, chains=CHAINS, steps=400, warmup=WARMUP, capacity=CAPACITY)
-        first = contexts[:20], actions[:20], rewards[:20]
+        backend = Nuts(hierarchy, chains=CHAINS, steps=300, warmup=WARMUP, capacity=CAPACITY)
+        first = contexts[:3], actions[:3], rewards[:3]
 
         def step(state, row):
             return backend.update(state, *row), None
 
         state, _ = jax.lax.scan(step, backend.init(key), first)
-        return backend.condition(state, contexts[20:], actions[20:], rewards[20:])
+        return backend.condition(state, contexts[3:], actions[3:], rewards[3:])
 
-    side_by_side(3, run)
+    side_by_side(2, run)
 
 
+@pytest.mark.slow
 def test_a_program_by_hand_in_the_loop():
     """Thompson sampling in a scan; afterwards the draws it picks from are those of the closed form.
 
