@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..models.arrays import as_count, as_numbers, is_concrete
 from ..models.pytrees import register_declaration
+from .keys import plain_key
 
 __all__ = ["Box", "Contexts", "Drawn", "Sphere", "Table", "as_contexts"]
 
@@ -39,6 +40,11 @@ class Box(Contexts):
     def __post_init__(self):
         object.__setattr__(self, "dim", as_count(self.dim, "Box dim"))
         low, high = as_numbers(self.low, "Box low"), as_numbers(self.high, "Box high")
+        for name, wall in (("low", low), ("high", high)):
+            if wall.shape not in ((), (self.dim,)):
+                raise ValueError(
+                    f"Box {name} has shape {wall.shape}; expected a number or ({self.dim},)"
+                )
         if is_concrete(low, high) and not bool(jnp.all(low < high)):
             raise ValueError(f"Box low is {self.low} and high {self.high}; expected low below high")
         object.__setattr__(self, "low", low)
@@ -107,9 +113,13 @@ class Drawn(Contexts):
 
     function: Callable[[Array], Any]
 
+    def __post_init__(self):
+        if not callable(self.function):
+            raise TypeError(f"Drawn: got {self.function!r}; expected a function of a key")
+
     def draw(self, key: Array) -> Float[Array, "*K d"]:
         """What the function gives."""
-        return self.function(key)
+        return jnp.asarray(self.function(plain_key(key)), float)
 
 
 register_declaration(Drawn, arrays=(), static=("function",))

@@ -11,12 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
 from ..models.arrays import as_integers
 
-__all__ = ["fused_key"]
+__all__ = ["fused_key", "plain_key"]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -77,9 +78,9 @@ def fused_key(key: Any) -> Array:
     elif isinstance(key, Array) and key.dtype == jnp.uint32 and key.shape == (2,):
         words = key
     else:
+        if np.ndim(key):
+            raise ValueError(f"key is {key!r}; expected one seed, or jax.random.key(seed)")
         seed = as_integers(key, "key")
-        if seed.shape:
-            raise ValueError(f"key has shape {seed.shape}; expected a seed or jax.random.key(seed)")
         words = jax.random.key_data(jax.random.key(seed, impl="threefry2x32"))
     if words.shape != (2,):
         raise ValueError(
@@ -87,3 +88,8 @@ def fused_key(key: Any) -> Array:
             "write jax.random.key(seed)"
         )
     return jax.random.wrap_key_data(words, impl=_FUSED)
+
+
+def plain_key(key: Array) -> Array:
+    """The same key as JAX's own, which some draws of JAX insist on (`jax.random.poisson`)."""
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
