@@ -7,6 +7,7 @@ from .contexts import Box, Contexts, Drawn, Sphere, Table
 from .declared import HierarchyProblem
 from .environment import Environment, Instance, Problem
 from .policy import Policy, ThompsonSampling, UniformRandom, best_action
+from .regret_bound import RegretBound, regret_bound
 from .simulate import simulate, told_truth
 from .simulation import Played, Simulation
 from .synthetic import SyntheticProblem
@@ -31,6 +32,7 @@ __all__ = [
     "Played",
     "Policy",
     "Problem",
+    "RegretBound",
     "Simulation",
     "SlateProblem",
     "Sphere",
@@ -40,6 +42,7 @@ __all__ = [
     "UniformRandom",
     "best_action",
     "compile_cache",
+    "regret_bound",
     "simulate",
     "told_truth",
 ]

@@ -88,7 +88,7 @@ class Bernoulli(Reward):
 
     def law(self, predictor: Array) -> dist.Distribution:
         """`Ber(sigmoid(u))`."""
-        return dist.Bernoulli(logits=predictor)
+        return _BernoulliOfLogit(predictor)
 
     def mean(self, predictor: Array) -> Array:
         """`f(u) = 1 / (1 + exp(-u))`."""
@@ -96,6 +96,17 @@ class Bernoulli(Reward):
 
 
 register_declaration(Bernoulli, arrays=(), static=())
+
+
+class _BernoulliOfLogit(dist.BernoulliLogits):
+    """`Ber(sigmoid(u))` with a log density that is smooth everywhere.
+
+    NumPyro's own has a kink at `u = 0`, where its derivative is that of one side.
+    """
+
+    def log_prob(self, value: Any) -> Array:
+        """`y u - log(1 + exp(u))`."""
+        return value * self.logits - jax.nn.softplus(self.logits)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,17 @@ def test_the_mean_function_is_the_slope_of_the_log_partition_function(precision,
     np.testing.assert_allclose(family.law(predictors).mean, slopes, **tolerance())
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_score_is_the_residual(precision, name):
+    """`d log p(y | u) / du = (y - f(u)) / phi`, at zero too, where a kink would hide in the density."""
+    declare, _, dispersion, rewards, _ = FAMILIES[name]
+    family, predictors = declare(), jnp.asarray(PREDICTORS)
+    for reward in rewards:
+        score = jax.vmap(jax.grad(lambda u, y=reward: family.law(u).log_prob(y)))(predictors)
+        residual = (reward - family.mean(predictors)) / dispersion
+        np.testing.assert_allclose(score, residual, **tolerance())
+
+
 def test_repr():
     assert repr(Gaussian()) == "Gaussian(noise=1)"
     assert repr(Gaussian(0.25)) == "Gaussian(noise=0.25)"
