@@ -93,6 +93,12 @@ def unit_contexts(contexts, actions, rewards=None):
     numpyro.sample("reward", dist.Normal(mean, noise), obs=rewards)
 
 
+def positive_movies(contexts, actions, rewards=None):
+    movies = numpyro.sample("movie", dist.HalfNormal(1.0).expand([K, D]).to_event(2))
+    mean = jnp.sum(contexts * movies[actions], axis=-1)
+    numpyro.sample("reward", dist.Normal(mean, 1.0), obs=rewards)
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (without_mask, with_mask, same_law_for_all, unit_contexts)
@@ -285,6 +291,38 @@ class TestSites:
             found = np.asarray(sites[site])
             assert np.all(np.abs(found.mean(0) - mean) < 4 * sd / np.sqrt(n)), site
             assert np.all(np.abs(found.std(0) / sd - 1) < 4 * np.sqrt(8 / (4 * n))), site
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("known", {"genre", "movie"}),
+            ("learned scale, not centred", {"genre"}),
+            ("joint effects, not centred", {"movie"}),
+            ("without_mask", {"movie"}),
+        ],
+    )
+    def test_plain_levels(self, name, expected, x64):
+        """Those of which a vector is its own unconstrained position."""
+        made, buffer = make(name), padded(observations(name))
+        assert set(made.target.plain_levels(buffer)) == expected
+        position = made.start(jax.random.key(10), buffer)
+        vectors = made.target.vectors(position, buffer)
+        for level in expected:
+            np.testing.assert_array_equal(vectors[level], position[level])
+
+    def test_a_level_of_positive_vectors_is_not_plain(self):
+        """Its unconstrained position is a logarithm."""
+        target = as_target(positive_movies, "movie", D, "Nuts")
+        assert target.plain_levels(padded(observations("known"))) == ()
+
+    def test_unknowns_are_the_sites_a_user_knows(self, x64):
+        name = "learned scale, not centred"
+        made, buffer = make(name), padded(observations(name))
+        position = made.start(jax.random.key(11), buffer)
+        assert "movie_base" in position
+        found, sites = made.target.unknowns(position, buffer), made.sites(position, buffer)
+        assert set(found) == {"genre", "movie", "movie_scale"}
+        assert_same(found, {site: sites[site] for site in found})
 
     def test_moments(self, x64):
         """130 positions: more than are worked on at a time, and not a multiple of it."""
