@@ -9,7 +9,7 @@ from jax import Array
 from ..models import Bernoulli, Gaussian, Hierarchy, Level, Reward, Sparse
 from ..models.arrays import as_count, as_integers, as_numbers
 from .contexts import as_contexts
-from .environment import Instance, Problem, draw_instance
+from .environment import Instance, Problem, check_rewards_known, draw_instance
 
 __all__ = ["DrugProblem", "SlateProblem"]
 
@@ -62,6 +62,7 @@ class SlateProblem(Problem):
         object.__setattr__(self, "position_bias", _as_bias(self))
         contexts = as_contexts(self.contexts, self.dim, self.num_slates, "SlateProblem")
         object.__setattr__(self, "contexts", contexts)
+        check_rewards_known(self.reward, "SlateProblem")
         _ = self.hierarchy  # what is wrong with it shows now, not inside jit
 
     @property
@@ -165,9 +166,8 @@ def _as_dosages(problem: DrugProblem) -> np.ndarray:
         taken[np.arange(shape[0]), rng.integers(0, shape[1], shape[0])] = True
         return np.where(taken, 1.0 - rng.random(shape), 0.0)
     dosages = np.asarray(as_numbers(problem.dosages, "DrugProblem dosages"))
-    if dosages.shape != shape or (dosages < 0).any():
-        raise ValueError(
-            f"DrugProblem dosages have shape {dosages.shape} and the least is {dosages.min():g}; "
-            f"expected {shape} numbers from 0 on"
-        )
+    if dosages.shape != shape:
+        raise ValueError(f"DrugProblem dosages have shape {dosages.shape}; expected {shape}")
+    if (dosages < 0).any():
+        raise ValueError(f"DrugProblem dosages hold {dosages.min():g}; expected numbers from 0 on")
     return dosages

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -45,7 +46,7 @@ class Box(Contexts):
                 raise ValueError(
                     f"Box {name} has shape {wall.shape}; expected a number or ({self.dim},)"
                 )
-        if is_concrete(low, high) and not bool(jnp.all(low < high)):
+        if is_concrete(low, high) and not np.all(np.less(low, high)):
             raise ValueError(f"Box low is {self.low} and high {self.high}; expected low below high")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)

@@ -10,11 +10,12 @@ from jaxtyping import Float, Int
 
 from ..inference.linear_model import dot
 from ..inference.observation import own_context
-from ..models import Hierarchy
+from ..models import Bernoulli, Gaussian, Hierarchy, Reward
 from ..models.pytrees import register_declaration
 from .contexts import Contexts
+from .keys import plain_key
 
-__all__ = ["Environment", "Instance", "Problem", "draw_instance"]
+__all__ = ["Environment", "Instance", "Problem", "check_rewards_known", "draw_instance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,10 @@ class Environment:
     ) -> Float[Array, ""]:
         """A reward of one action."""
         predictor = jnp.dot(self.theta[action], own_context(context, action))
-        drawn = self.hierarchy.reward.law(predictor).sample(key)
+        law = self.hierarchy.reward.law(predictor)
+        if not isinstance(self.hierarchy.reward, Gaussian | Bernoulli):
+            key = plain_key(key)
+        drawn = law.sample(key)
         return jnp.asarray(drawn).astype(predictor.dtype)
 
 
@@ -70,6 +74,15 @@ class Problem(ABC):
     @abstractmethod
     def sample(self, key: Array) -> Instance:
         """One instance of the problem."""
+
+
+def check_rewards_known(reward: Reward, what: str) -> None:
+    """Refuse rewards whose noise is to be learned: an environment has to draw them."""
+    if getattr(reward, "is_learned", False):
+        raise ValueError(
+            f"{what} draws rewards, whose noise must be known; got {reward!r}: write "
+            "Gaussian(<a number>)"
+        )
 
 
 def draw_instance(

@@ -11,7 +11,7 @@ from jax import Array
 from ..models import Gaussian, Hierarchy, Level, Reward
 from ..models.arrays import as_count, as_numbers
 from .contexts import as_contexts
-from .environment import Instance, Problem, draw_instance
+from .environment import Instance, Problem, check_rewards_known, draw_instance
 
 __all__ = ["SyntheticProblem"]
 
@@ -69,6 +69,7 @@ class SyntheticProblem(Problem):
             object.__setattr__(self, "weights", weights)
         contexts = as_contexts(self.contexts, self.dim, self.num_actions, "SyntheticProblem")
         object.__setattr__(self, "contexts", contexts)
+        check_rewards_known(self.reward, "SyntheticProblem")
         self._hierarchy(jax.random.key(0))  # what is wrong with it shows now, not inside jit
 
     def sample(self, key: Array) -> Instance:
