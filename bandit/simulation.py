@@ -28,11 +28,18 @@ class Played(NamedTuple):
         regret: (runs, horizon) expected regret of each round (`sec:optimality`).
         actions: (runs, horizon) the actions taken.
         troubles: what went wrong -> (runs,) how often; see `Backend.troubles`.
+        runs: (runs,) their numbers; an interrupted simulation may lack some. None is 0, 1, ...
     """
 
     regret: np.ndarray
     actions: np.ndarray
     troubles: dict[str, np.ndarray]
+    runs: np.ndarray | None = None
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers of the runs: runs of two policies that share one met the same instance."""
+        return np.arange(len(self.regret)) if self.runs is None else self.runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +94,12 @@ class Simulation:
 
     def to_xarray(self) -> xr.Dataset:
         """`regret` and `action` over policy, run and round; runs that were not finished are NaN, -1."""
-        runs = max(len(part.regret) for part in self.played.values())
+        runs = max(part.numbers.max(initial=-1) + 1 for part in self.played.values())
         shape = len(self.played), runs, self.horizon
         regret, actions = np.full(shape, np.nan), np.full(shape, -1, np.int32)
         for i, part in enumerate(self.played.values()):
-            regret[i, : len(part.regret)] = part.regret
-            actions[i, : len(part.actions)] = part.actions
+            regret[i, part.numbers] = part.regret
+            actions[i, part.numbers] = part.actions
         dims = ("policy", "run", "round")
         coords = {
             "policy": list(self.played),
@@ -115,6 +122,7 @@ class Simulation:
         arrays, troubles = {}, {}
         for i, (name, part) in enumerate(self.played.items()):
             arrays |= {f"regret_{i}": part.regret, f"actions_{i}": part.actions}
+            arrays |= {f"runs_{i}": part.numbers}
             arrays |= {f"trouble_{i}_{j}": c for j, c in enumerate(part.troubles.values())}
             troubles[name] = list(part.troubles)
         about = {
@@ -130,8 +138,9 @@ class Simulation:
     @staticmethod
     def load(path: Any) -> "Simulation":
         """What `save` wrote."""
+        content = io.BytesIO(Path(path).read_bytes())
         try:
-            with np.load(Path(path), allow_pickle=False) as file:
+            with np.load(content, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 if about["format"] != _FORMAT:
                     raise ValueError(f"format {about['format']}, expected {_FORMAT}")
@@ -140,11 +149,10 @@ class Simulation:
                         file[f"regret_{i}"],
                         file[f"actions_{i}"],
                         {trouble: file[f"trouble_{i}_{j}"] for j, trouble in enumerate(names)},
+                        file[f"runs_{i}"],
                     )
                     for i, (name, names) in enumerate(about["troubles"].items())
                 }
-        except FileNotFoundError:
-            raise
         except Exception as error:
             raise ValueError(
                 f"{path} is not a simulation written by Simulation.save: {error}"
@@ -175,6 +183,7 @@ def _replace(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
+            os.chmod(temporary, 0o666 & ~_umask())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -182,3 +191,10 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """What the user keeps from others in new files; `mkstemp` keeps everything from them."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
