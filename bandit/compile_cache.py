@@ -12,6 +12,7 @@ __all__ = ["cache_folder", "compile_cache"]
 
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
+WORTH_KEEPING = 0.3  # seconds of compiling
 
 
 def cache_folder() -> Path | None:
@@ -19,7 +20,12 @@ def cache_folder() -> Path | None:
     chosen = os.environ.get(VARIABLE)
     if chosen is not None:
         return Path(chosen) if chosen else None
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:  # a user without a home
+            return None
     return Path(base) / "mixts" / "compiled"
 
 
@@ -46,7 +52,7 @@ def compile_cache() -> Iterator[None]:
         return
     compilation_cache.reset_cache()
     jax.config.update(names[0], str(folder))
-    jax.config.update(names[1], 0.3)
+    jax.config.update(names[1], WORTH_KEEPING)
     try:
         yield
     finally:

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 # Figures are drawn without a display, here and in the processes that tests start.
 os.environ["MPLBACKEND"] = "Agg"
 
+# Nothing is kept in the user's cache of compiled programs, nor taken from it.
+os.environ["MIXTS_CACHE"] = ""
+
 # The same examples on every run and machine. An example may compile, which takes seconds. The
 # fixtures below hold for all examples of a test alike, so there is no harm in their running once.
 settings.register_profile(
