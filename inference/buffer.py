@@ -51,6 +51,8 @@ def reserve(buffer: Buffer, more: int) -> Buffer:
     while capacity < needed:
         capacity *= 2
     room = capacity - buffer.capacity
+    if room == 0:
+        return buffer
     return Buffer(
         contexts=jnp.pad(buffer.contexts, ((0, room), (0, 0))),
         actions=jnp.pad(buffer.actions, (0, room), constant_values=-1),

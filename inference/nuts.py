@@ -189,6 +189,15 @@ class Nuts(Backend[NutsState]):
             return NutsStatus.DIVERGING
         return NutsStatus.OK
 
+    def troubles(self, state: NutsState) -> dict[str, Int[Array, ""]]:
+        """Observations that were ignored, transitions that diverged, chains without a finite energy."""
+        stuck = ~jnp.isfinite(state.chains.potential_energy)
+        return {
+            "rejected": state.rejected,
+            "divergences": state.divergences,
+            "stuck": jnp.sum(stuck, dtype=jnp.int32),
+        }
+
     def __repr__(self) -> str:
         what = self.target.hierarchy or self.target.function
         return f"Nuts({what!r}, chains={self.chains}, steps={self.steps})"

@@ -179,6 +179,11 @@ class Svi(Backend[SviState]):
         unknowns = _factors(self, state).loc.shape[0]
         return SviStatus.NOISY if state.noise > np.sqrt(unknowns) else SviStatus.OK
 
+    def troubles(self, state: SviState) -> dict[str, Int[Array, ""]]:
+        """Observations that were ignored, and whether the evidence lower bound is not finite."""
+        diverged = ~(jnp.isfinite(state.elbo) & jnp.isfinite(state.noise))
+        return {"rejected": state.rejected, "diverged": diverged.astype(jnp.int32)}
+
     def __repr__(self) -> str:
         what = self.target.hierarchy or self.target.function
         return f"Svi({what!r}, guide={self.guide!r})"
