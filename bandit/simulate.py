@@ -8,8 +8,9 @@ run depends on its own key alone: neither tiles nor stretches change a bit of it
 
 import os
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from ..models import Hierarchy
 from ..models.arrays import as_count
 from .compile_cache import compile_cache
 from .environment import Environment, Instance, Problem
-from .keys import fused_key
+from .keys import fused_key, plain_key
 from .policy import Policy
 from .simulation import Played, Simulation
 
@@ -34,6 +35,8 @@ __all__ = ["compiled_tile", "simulate", "told_truth"]
 Maker = Callable[..., Policy[Any]]
 
 _MOST_RUNS = 50  # side by side: more would only take more memory
+# XLA leaves out an axis of length one and then rounds differently: a lone run gets a companion.
+_LEAST_RUNS = 2
 _MOST_ROUNDS = 1000  # of a stretch, after which a user may stop
 
 
@@ -44,7 +47,7 @@ class _ToldTruth(NamedTuple):
     sees_truth: bool = True
 
     def __call__(self, hierarchy: Hierarchy, environment: Environment) -> Policy[Any]:
-        return self.make(environment.hierarchy)
+        return _make(self.make, Instance(environment.hierarchy, environment))
 
 
 def told_truth(make: Maker) -> Maker:
@@ -112,13 +115,13 @@ def _plan(
         tiles = max(-(-runs // _MOST_RUNS), min(runs, -(-workers // policies)))
     else:
         tiles = -(-runs // as_count(runs_at_once, "simulate runs_at_once"))
+    width = max(-(-runs // tiles), _LEAST_RUNS)
+    tiles = -(-runs // width)
     most = _MOST_ROUNDS
     if rounds_at_once is not None:
         most = as_count(rounds_at_once, "simulate rounds_at_once")
     stretches = -(-horizon // most)
-    return _Plan(
-        horizon, runs, tiles, -(-runs // tiles), stretches, -(-horizon // stretches), workers
-    )
+    return _Plan(horizon, runs, tiles, width, stretches, -(-horizon // stretches), workers)
 
 
 class _Round(NamedTuple):
@@ -146,7 +149,7 @@ class _Run(NamedTuple):
 
 def _begin(problem: Problem, make: Maker, room: int, key: Array) -> _Run:
     key_instance, key_policy, key_rounds = jax.random.split(key, 3)
-    instance = problem.sample(key_instance)
+    instance = problem.sample(plain_key(key_instance))
     policy = _make(make, instance)
     state = policy.init(key_policy, room=room)
     first = _round(instance.environment, key_rounds, jnp.zeros((), jnp.uint32))
@@ -161,23 +164,43 @@ def _make(make: Maker, instance: Instance) -> Policy[Any]:
     return policy
 
 
-def _stretch(run: _Run, start: Array, rounds: int) -> tuple[_Run, tuple[Array, Array], Any]:
-    """So many rounds: the run after them, regrets and actions, and the policy's troubles so far."""
+def _stretch(
+    run: _Run, start: Array, end: Array, rounds: int
+) -> tuple[_Run, tuple[Array, Array], dict[str, Array]]:
+    """So many rounds: the run after them, regrets and actions, and the policy's troubles up to `end`."""
     policy, environment, key = run.policy, run.environment, run.key
 
-    def play(carry: tuple[Any, _Round], t: Array) -> tuple[tuple[Any, _Round], tuple[Array, Array]]:
-        state, now = carry
+    def play(carry: tuple[Any, _Round, Any], t: Array) -> tuple[tuple[Any, _Round, Any], Any]:
+        state, now, troubles = carry
         action = policy.act(now.key_act, state, now.context)
         reward = environment.reward(now.key_reward, now.context, action)
         state = policy.update(state, now.context, action, reward)
         means = environment.mean_rewards(now.context)
+        counts = _counts(policy, state)
+        troubles = {name: jnp.where(t < end, counts[name], troubles[name]) for name in counts}
         # The next round is made here and carried over: a context that XLA has to look up in a table of
         # all rounds would keep it from computing several actions at a time.
-        return (state, _round(environment, key, t + 1)), (means.max() - means[action], action)
+        after = state, _round(environment, key, t + 1), troubles
+        return after, (means.max() - means[action], action)
 
     steps = start + jnp.arange(rounds, dtype=jnp.uint32)
-    (state, now), seen = jax.lax.scan(play, (run.state, run.next), steps)
-    return run._replace(state=state, next=now), seen, policy.troubles(state)
+    before = run.state, run.next, _counts(policy, run.state)
+    (state, now, troubles), seen = jax.lax.scan(play, before, steps)
+    return run._replace(state=state, next=now), seen, troubles
+
+
+def _counts(policy: Policy[Any], state: Any) -> dict[str, Array]:
+    return {name: jnp.asarray(n, jnp.int32) for name, n in policy.troubles(state).items()}
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say in an error which policy it came from."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"simulate: this happened in the policy '{name}'")
+        raise
 
 
 @dataclass
@@ -193,37 +216,41 @@ class _Job:
     def lower(self) -> tuple[Any, Any]:
         """Traced here, in the caller's thread and precision; compiled wherever there is time."""
         plan = self.plan
-        room = plan.stretches * plan.rounds
-        begin = jax.vmap(partial(_begin, self.problem, self.make, room))
-        keys = self._keys(0)
-        try:
+        begin = jax.vmap(partial(_begin, self.problem, self.make, plan.horizon))
+        stretch = jax.vmap(partial(_stretch, rounds=plan.rounds), in_axes=(0, None, None))
+        keys, count = self._keys(0), jnp.zeros((), jnp.uint32)
+        with _named(self.name):
             tile = jax.eval_shape(begin, keys)
-        except Exception as error:
-            error.add_note(f"simulate: this happened while making the policy '{self.name}'")
-            raise
-        stretch = jax.vmap(partial(_stretch, rounds=plan.rounds), in_axes=(0, None))
-        start = jnp.zeros((), jnp.uint32)
-        return jax.jit(begin).lower(keys), jax.jit(stretch, donate_argnums=0).lower(tile, start)
+            stretch = jax.jit(stretch, donate_argnums=0).lower(tile, count, count)
+            return jax.jit(begin).lower(keys), stretch
 
     def _keys(self, tile: int) -> Array:
         runs = tile * self.plan.width + jnp.arange(self.plan.width)
         return jax.vmap(partial(jax.random.fold_in, self.key))(runs)
 
-    def play(self, tile: int, compiled: Any, tick: Callable[[], None], stop: Any) -> Any:
+    def play(self, tile: int, compiled: Any, tick: Callable[[], None], stop: Any) -> Played | None:
         """All rounds of one tile of runs; None if it was stopped on the way."""
         begin, stretch = compiled
-        run = jax.tree.map(jnp.copy, begin(self._keys(tile)))  # buffers of its own, to give away
-        regrets, actions, troubles = [], [], {}
+        regrets, actions, run, troubles = [], [], None, {}
+        end = jnp.asarray(self.plan.horizon, jnp.uint32)
         for i in range(self.plan.stretches):
             if stop.is_set():
                 return None
+            if run is None:
+                run = jax.tree.map(jnp.copy, begin(self._keys(tile)))  # its own, to give away
             start = jnp.asarray(i * self.plan.rounds, jnp.uint32)
-            run, (regret, action), troubles = stretch(run, start)
+            run, (regret, action), troubles = stretch(run, start, end)
             regrets.append(np.asarray(regret))
             actions.append(np.asarray(action))
             tick()
-        trouble = {name: np.asarray(count) for name, count in troubles.items()}
-        return Played(np.concatenate(regrets, 1), np.concatenate(actions, 1), trouble)
+        first, (runs, horizon) = tile * self.plan.width, (self.plan.runs, self.plan.horizon)
+        kept = slice(0, min(self.plan.width, runs - first))
+        return Played(
+            np.concatenate(regrets, 1)[kept, :horizon],
+            np.concatenate(actions, 1)[kept, :horizon],
+            {name: np.asarray(count)[kept] for name, count in troubles.items()},
+            np.arange(first, first + kept.stop),
+        )
 
 
 def _options() -> dict[str, Any]:
@@ -248,7 +275,9 @@ def compiled_tile(
     """
     job = _Job("measured", problem, make, _plan(rounds, runs, 1, runs, rounds), fused_key(key))
     begin, stretch = _compiled(job.lower())
-    return lambda: jax.tree.map(jnp.copy, begin(job._keys(0))), stretch
+    end = jnp.asarray(rounds, jnp.uint32)
+    first = lambda: jax.tree.map(jnp.copy, begin(job._keys(0)))  # noqa: E731
+    return first, lambda run, start: stretch(run, start, end)
 
 
 def _play_all(
@@ -269,59 +298,58 @@ def _play_all(
         bar.set_description("playing", refresh=False)
         bar.update(plan.width * plan.rounds)
 
+    def play(job: _Job, tile: int, compiled: Any) -> None:
+        with _named(job.name):
+            played = job.play(tile, compiled, tick, stop)
+        if played is not None:
+            done[job.name][tile] = played
+
     with bar, ThreadPoolExecutor(plan.workers) as pool:
-        futures: dict[Future[Any], tuple[str, int]] = {}
-        try:
-            for name, job in jobs.items():
-                compiled = pool.submit(_compiled, job.lower())
+        futures: list[Future[None]] = []
+
+        def start(job: _Job, lowered: tuple[Any, Any]) -> None:
+            if not stop.is_set():
+                with _named(job.name):
+                    compiled = _compiled(lowered)
                 for tile in range(plan.tiles):
+                    futures.append(pool.submit(play, job, tile, compiled))
 
-                    def run_tile(
-                        job: _Job = job, tile: int = tile, compiled: Any = compiled
-                    ) -> Any:
-                        return job.play(tile, compiled.result(), tick, stop)
-
-                    futures[pool.submit(run_tile)] = name, tile
-            _collect(futures, done)
+        try:
+            for job in jobs.values():
+                futures.append(pool.submit(start, job, job.lower()))
+            _wait(futures)
         except KeyboardInterrupt:
             interrupted = True
             stop.set()
-            _collect(futures, done)
+            _wait(futures)
         except BaseException:
             stop.set()
             raise
     return {name: _joined(parts, plan) for name, parts in done.items()}, interrupted
 
 
-def _collect(futures: dict[Future[Any], tuple[str, int]], done: dict[str, Any]) -> None:
-    """Take in what tiles bring, as they finish; short waits let a keyboard interrupt through."""
-    waiting = {future for future in futures if futures[future][1] not in done[futures[future][0]]}
-    while waiting:
-        finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-        for future in finished:
-            name, tile = futures[future]
-            played = future.result()
-            if played is not None:
-                done[name][tile] = played
+def _wait(futures: list[Future[None]]) -> None:
+    """Until all are through, with those that they add; short waits let a keyboard interrupt through."""
+    while waiting := [future for future in futures if not _is_through(future)]:
+        wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+
+
+def _is_through(future: Future[None]) -> bool:
+    """Whether it has come to its end; what it raised is raised here."""
+    return future.done() and future.result() is None
 
 
 def _joined(parts: dict[int, Played], plan: _Plan) -> Played:
-    """The finished tiles one after the other, without the runs and rounds that fill the last ones."""
+    """The finished tiles one after the other."""
     if not parts:
         empty = np.zeros((0, plan.horizon))
-        return Played(empty, empty.astype(np.int32), {})
-    kept = []
-    for tile, part in sorted(parts.items()):
-        runs = min(plan.width, plan.runs - tile * plan.width)
-        trouble = {name: count[:runs] for name, count in part.troubles.items()}
-        kept.append(
-            Played(part.regret[:runs, : plan.horizon], part.actions[:runs, : plan.horizon], trouble)
-        )
-    names = kept[0].troubles
+        return Played(empty, empty.astype(np.int32), {}, np.arange(0))
+    kept = [parts[tile] for tile in sorted(parts)]
     return Played(
         np.concatenate([part.regret for part in kept]),
         np.concatenate([part.actions for part in kept]),
-        {name: np.concatenate([part.troubles[name] for part in kept]) for name in names},
+        {name: np.concatenate([part.troubles[name] for part in kept]) for name in kept[0].troubles},
+        np.concatenate([part.numbers for part in kept]),
     )
 
 
