@@ -5,6 +5,7 @@ from .hierarchy import Hierarchy
 from .level import Level
 from .named import finer, glm, linear, mab, nonlinear, three_level
 from .rewards import Bernoulli, Gaussian, Poisson, Reward
+from .structure import learn_structure
 from .weights import Sparse
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Sparse",
     "finer",
     "glm",
+    "learn_structure",
     "linear",
     "mab",
     "nonlinear",
