@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mistakes import as_a_user
-from mixts.inference import Calibration, ClosedForm, Laplace, calibrate
+from mixts.inference import Calibration, ClosedForm, Laplace, Nuts, calibrate
 from mixts.models import Gaussian, Hierarchy, glm, linear
 
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (5, 2))
@@ -56,6 +56,20 @@ def test_clicks_run_and_the_deviation_is_reported():
     }
     bias = {sites: abs(table.loc["log-likelihood", "bias"]) for sites, table in tables.items()}
     assert bias["tilted"] < 0.3 < bias["mle"]
+
+
+@pytest.mark.slow
+def test_chains_pass():
+    """Clicks, where there is no exact posterior to compare with."""
+    clicks = glm(WEIGHTS, 2, effect_cov=3.0)
+    result = calibrate(
+        clicks,
+        lambda h: Nuts(h, chains=1, warmup=200, samples=400, capacity=20),
+        simulations=200,
+        observations=20,
+    )
+    print("\n", result.table.to_string(), sep="")
+    assert result.p_value > 0.01
 
 
 def test_the_same_key_gives_the_same_ranks(exact):

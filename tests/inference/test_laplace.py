@@ -158,7 +158,8 @@ def test_not_a_hierarchy():
 
 def test_rewards_a_family_never_gives():
     backend = Laplace(declare(), capacity=4)
+    state = backend.init()
     with pytest.raises(
         ValueError, match=r"rewards hold 0\.5, which Bernoulli\(\) rewards never are"
     ):
-        backend.update(None, np.ones(2), 0, 0.5)
+        backend.update(state, np.ones(2), 0, 0.5)
