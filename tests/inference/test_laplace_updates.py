@@ -101,7 +101,7 @@ def test_many_observations_without_room_for_all_inside_jit():
     kept = Rows(*(column[[0, 2, 3, 4]] for column in seen))
     by_action = np.argsort(kept.actions, kind="stable")
     np.testing.assert_array_equal(state.likelihoods.buffer.rewards, kept.rewards[by_action])
-    np.testing.assert_array_equal(state.likelihoods.buffer.actions, kept.actions)
+    np.testing.assert_array_equal(state.likelihoods.buffer.actions, kept.actions[by_action])
     found = backend.posterior(state)
     assert max(errors_at_the_mode(backend.hierarchy, kept, found.mean, found.cov)) < 1e-8
 
