@@ -216,7 +216,9 @@ class _Job:
     def lower(self) -> tuple[Any, Any]:
         """Traced here, in the caller's thread and precision; compiled wherever there is time."""
         plan = self.plan
-        begin = jax.vmap(partial(_begin, self.problem, self.make, plan.horizon))
+        # One run after the other: side by side, a product with weights that all runs share would be one
+        # product for all, which rounds according to how many there are.
+        begin = partial(jax.lax.map, partial(_begin, self.problem, self.make, plan.horizon))
         stretch = jax.vmap(partial(_stretch, rounds=plan.rounds), in_axes=(0, None, None))
         keys, count = self._keys(0), jnp.zeros((), jnp.uint32)
         with _named(self.name):
