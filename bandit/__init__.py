@@ -6,6 +6,7 @@ from .compile_cache import compile_cache
 from .contexts import Box, Contexts, Drawn, Sphere, Table
 from .declared import HierarchyProblem
 from .environment import Environment, Instance, Problem
+from .movielens import MovieLensProblem
 from .policy import Policy, ThompsonSampling, UniformRandom, best_action
 from .regret_bound import RegretBound, regret_bound
 from .simulate import simulate, told_truth
@@ -28,6 +29,7 @@ __all__ = [
     "KnownEffects",
     "LinTS",
     "LinUCB",
+    "MovieLensProblem",
     "NoActionNoise",
     "Played",
     "Policy",
