@@ -56,8 +56,8 @@ def factorise(
     round, so no half of a sweep raises the objective. A sweep costs O(n d^2 + (users + movies) d^3).
 
     Products do not change if a linear map is applied to one side and undone on the other. The factors
-    are brought to one form: `theta` has orthogonal
-    columns, longest first, the sum of each positive, and users a mean squared length of one.
+    are brought to one form: `theta` has orthogonal columns, longest first, the sum of each positive,
+    and users have a mean squared length of one.
 
     Args:
         ratings: who rated what how.
