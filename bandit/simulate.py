@@ -37,6 +37,7 @@ Maker = Callable[..., Policy[Any]]
 _MOST_RUNS = 50  # side by side: more would only take more memory
 # XLA leaves out an axis of length one and then rounds differently: a lone run gets a companion.
 _LEAST_RUNS = 2
+_TILE_BYTES = 2**28  # of the actions of all runs of a tile, about
 _MOST_ROUNDS = 1000  # of a stretch, after which a user may stop
 
 
@@ -86,7 +87,8 @@ def simulate(
     """
     problem, makers = _checked(problem, policies)
     horizon, runs = as_count(horizon, "simulate horizon"), as_count(runs, "simulate runs")
-    plan = _plan(horizon, runs, len(makers), runs_at_once, rounds_at_once)
+    at_once = runs_at_once, rounds_at_once
+    plan = _plan(horizon, runs, len(makers), *at_once, _runs_that_fit(problem))
     key = fused_key(key)
     jobs = {name: _Job(name, problem, make, plan, key) for name, make in makers.items()}
     with compile_cache():
@@ -106,13 +108,27 @@ class _Plan(NamedTuple):
     workers: int
 
 
+def _runs_that_fit(problem: Problem) -> int:
+    """How many runs side by side: as many as pay, or as few as keep their actions small in memory."""
+    theta = jax.eval_shape(lambda key: problem.sample(key).environment.theta, jax.random.key(0))
+    K, d = theta.shape
+    return max(
+        _LEAST_RUNS, min(_MOST_RUNS, _TILE_BYTES // (K * d * (d + 4) * theta.dtype.itemsize))
+    )
+
+
 def _plan(
-    horizon: int, runs: int, policies: int, runs_at_once: int | None, rounds_at_once: int | None
+    horizon: int,
+    runs: int,
+    policies: int,
+    runs_at_once: int | None,
+    rounds_at_once: int | None,
+    most_runs: int = _MOST_RUNS,
 ) -> _Plan:
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = workers or 1
     if runs_at_once is None:
-        tiles = max(-(-runs // _MOST_RUNS), min(runs, -(-workers // policies)))
+        tiles = max(-(-runs // most_runs), min(runs, -(-workers // policies)))
     else:
         tiles = -(-runs // as_count(runs_at_once, "simulate runs_at_once"))
     width = max(-(-runs // tiles), _LEAST_RUNS)

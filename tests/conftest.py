@@ -40,30 +40,3 @@ def x64() -> Iterator[None]:
     """Run the test in float64 only."""
     with jax.enable_x64(True):
         yield
-
-
-# Files that compile samplers or fit many small models: minutes together, so `make test-slow` runs them.
-SLOW_FILES = (
-    "bandit/test_command_line.py",
-    "inference/test_buffer.py",
-    "inference/test_calibration.py",
-    "inference/test_comparison.py",
-    "inference/test_empirical_bayes.py",
-    "inference/test_factored_glm.py",
-    "inference/test_laplace.py",
-    "inference/test_laplace_mle.py",
-    "inference/test_laplace_nuts.py",
-    "inference/test_laplace_scarce.py",
-    "inference/test_laplace_updates.py",
-    "inference/test_likelihood.py",
-    "inference/test_nuts.py",
-    "inference/test_svi.py",
-    "inference/test_target.py",
-)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.as_posix().endswith(SLOW_FILES):
-            item.add_marker(pytest.mark.slow)

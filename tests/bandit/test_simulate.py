@@ -594,3 +594,10 @@ REFUSED = {
 @cases(simulate=REFUSED)
 def test_what_cannot_be_played_is_refused(declare, error, parts):
     check_refused(declare, error, parts)
+
+
+def test_many_actions_are_played_a_few_runs_at_a_time():
+    """Whatever a problem draws inside is only looked at, not made."""
+    few, many = (loop._runs_that_fit(SyntheticProblem(K, dim=d)) for K, d in ((100, 2), (10**6, 5)))
+    assert few == loop._MOST_RUNS
+    assert many == loop._LEAST_RUNS
