@@ -25,11 +25,12 @@ help: ## list the targets
 demo: $(READY) ## run the demonstration; results go to OUT=out
 	$(BIN)/mixts demo --out "$(OUT)"
 
+# A file's tests run in one process, where what they compile and fit is shared.
 test: $(READY) ## run the tests, except the slow ones (WORKERS=2)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(READY) ## run the slow tests only
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 lint: $(READY) ## check format, style and types
 	$(BIN)/python -m ruff format --check
