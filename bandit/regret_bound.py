@@ -27,7 +27,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..models import Gaussian, Hierarchy, Sparse
-from ..models.arrays import as_count, as_numbers, is_concrete
+from ..models.arrays import as_count, as_positive, is_concrete
 from ..models.covariance import is_diagonal
 from ..models.weights import Weights
 from .baselines import prior_moments
@@ -98,7 +98,7 @@ def regret_bound(
     """
     _check_two_levels(hierarchy)
     n = as_count(horizon, "regret_bound horizon")
-    kappa_x = _positive(kappa_x, "regret_bound kappa_x")
+    kappa_x = as_positive(kappa_x, "regret_bound kappa_x")
     delta = _probability(1.0 / n if delta is None else delta, may_be_one=delta is None)
     if agent not in get_args(Kind):
         known = ", ".join(repr(name) for name in get_args(Kind))
@@ -222,17 +222,8 @@ def _check_two_levels(hierarchy: Any) -> None:
         )
 
 
-def _positive(value: Any, what: str) -> Float[Array, ""]:
-    number = as_numbers(value, what)
-    if number.ndim:
-        raise ValueError(f"{what} has shape {number.shape}; expected one number")
-    if is_concrete(number) and float(number) <= 0:
-        raise ValueError(f"{what} is {float(number):g}; expected a positive number")
-    return number
-
-
 def _probability(value: Any, *, may_be_one: bool) -> Float[Array, ""]:
-    delta = _positive(value, "regret_bound delta")
+    delta = as_positive(value, "regret_bound delta")
     if is_concrete(delta) and float(delta) >= 1 and not may_be_one:
         raise ValueError(
             f"regret_bound delta is {float(delta):g}; expected a probability below 1, such as 1 / n"

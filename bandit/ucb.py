@@ -25,7 +25,7 @@ from ..inference.gaussian_backend import GaussianState
 from ..inference.linear_model import ActionModel, action_model, contract, dot
 from ..inference.observation import as_context, can_be_used, one_observation
 from ..models import Bernoulli, Gaussian, Hierarchy, Level, Reward
-from ..models.arrays import as_count, as_numbers, is_concrete
+from ..models.arrays import as_count, as_positive, is_concrete
 from ..models.pytrees import register_declaration
 from .baselines import prior_moments
 from .policy import Policy, best_action
@@ -88,7 +88,7 @@ class LinUCB(Policy[LinUcbState]):
         noise = (
             _sub_gaussian(self.hierarchy.reward, self.norm) if self.noise is None else self.noise
         )
-        _set(self, noise=_positive(noise, "LinUCB noise"))
+        _set(self, noise=as_positive(noise, "LinUCB noise"))
         _set(self, model=_design(self.hierarchy, self.regularisation))
 
     def init(self, key: Array, *, room: int = 0) -> LinUcbState:
@@ -176,10 +176,10 @@ class _GlmUcb(Policy[GlmUcbState]):
     def _settle_shared(self) -> None:
         _settle(self)
         who = type(self).__name__
-        _set(self, context_norm=_positive(self.context_norm, f"{who} context_norm"))
+        _set(self, context_norm=as_positive(self.context_norm, f"{who} context_norm"))
         lowest, _ = _slopes(self.hierarchy.reward, self.norm * self.context_norm)
         slope = lowest if self.slope is None else self.slope
-        _set(self, slope=_positive(slope, f"{who} slope"))
+        _set(self, slope=as_positive(slope, f"{who} slope"))
         alone = _alone(self.hierarchy, self.regularisation, self.hierarchy.reward)
         _set(self, estimator=Laplace(alone), model=_design(self.hierarchy, self.regularisation))
 
@@ -267,7 +267,7 @@ class UCBGLM(_GlmUcb):
         noise = (
             _sub_gaussian(self.hierarchy.reward, self.norm) if self.noise is None else self.noise
         )
-        _set(self, noise=_positive(noise, "UCBGLM noise"))
+        _set(self, noise=as_positive(noise, "UCBGLM noise"))
 
     def _bounds(
         self,
@@ -345,8 +345,8 @@ class GLMUCB(_GlmUcb):
         reward, reach = self.hierarchy.reward, self.norm * self.context_norm
         steepest = _slopes(reward, reach)[1] if self.steepest is None else self.steepest
         largest = _largest_reward(reward, reach) if self.largest is None else self.largest
-        _set(self, steepest=_positive(steepest, "GLMUCB steepest"))
-        _set(self, largest=_positive(largest, "GLMUCB largest"))
+        _set(self, steepest=as_positive(steepest, "GLMUCB steepest"))
+        _set(self, largest=as_positive(largest, "GLMUCB largest"))
 
     def _bounds(
         self,
@@ -475,7 +475,7 @@ def _settle(policy: Any) -> None:
     if policy.horizon is not None:
         _set(policy, horizon=as_count(policy.horizon, f"{who} horizon"))
     if policy.delta is not None:
-        delta = _positive(policy.delta, f"{who} delta")
+        delta = as_positive(policy.delta, f"{who} delta")
         if is_concrete(delta) and float(delta) >= 1:
             raise ValueError(
                 f"{who} delta is {float(delta):g}; expected a probability below 1, of the confidence "
@@ -485,16 +485,7 @@ def _settle(policy: Any) -> None:
     norm = _typical_norm(hierarchy) if policy.norm is None else policy.norm
     _set(
         policy,
-        regularisation=_positive(policy.regularisation, f"{who} regularisation"),
-        norm=_positive(norm, f"{who} norm"),
-        width=_positive(policy.width, f"{who} width"),
+        regularisation=as_positive(policy.regularisation, f"{who} regularisation"),
+        norm=as_positive(norm, f"{who} norm"),
+        width=as_positive(policy.width, f"{who} width"),
     )
-
-
-def _positive(value: Any, what: str) -> Float[Array, ""]:
-    number = as_numbers(value, what)
-    if number.ndim:
-        raise ValueError(f"{what} has shape {number.shape}; expected one number")
-    if is_concrete(number) and float(number) <= 0:
-        raise ValueError(f"{what} is {float(number):g}; expected a positive number")
-    return number

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-__all__ = ["as_count", "as_integers", "as_numbers", "is_concrete"]
+__all__ = ["as_count", "as_integers", "as_numbers", "as_positive", "is_concrete"]
 
 
 def is_concrete(*values: Any) -> bool:
@@ -64,6 +64,16 @@ def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
         raise ValueError(f"{what}: holds {wrong}; every entry must be from 0 to {highest}")
     with jax.ensure_compile_time_eval():
         return jnp.asarray(array, dtype=jnp.int32)
+
+
+def as_positive(value: Any, what: str) -> Array:
+    """`value` as one positive number."""
+    number = as_numbers(value, what)
+    if number.ndim:
+        raise ValueError(f"{what} has shape {number.shape}; expected one number")
+    if is_concrete(number) and float(number) <= 0:
+        raise ValueError(f"{what} is {float(number):g}; expected a positive number")
+    return number
 
 
 def as_count(value: Any, what: str) -> int:
