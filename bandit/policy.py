@@ -45,9 +45,11 @@ class Policy(ABC, Generic[State]):
 def best_action(scores: Float[Array, " K"]) -> Int[Array, ""]:
     """The first action with the highest score.
 
-    Not `argmax`, which XLA merges with all that makes the scores into one slow serial loop.
+    In two passes, each a reduction to one number: `argmax` reduces to two at once, which XLA merges
+    with all that makes the scores into one slow serial loop.
     """
-    return jnp.argmax(scores >= scores.max()).astype(jnp.int32)
+    places = jnp.arange(scores.shape[0], dtype=jnp.int32)
+    return jnp.min(jnp.where(scores < scores.max(), scores.shape[0] - 1, places))
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,26 +183,29 @@ def _make(make: Maker, instance: Instance) -> Policy[Any]:
 def _stretch(
     run: _Run, start: Array, end: Array, rounds: int
 ) -> tuple[_Run, tuple[Array, Array], dict[str, Array]]:
-    """So many rounds: the run after them, regrets and actions, and the policy's troubles up to `end`."""
+    """Rounds from `start` on, `rounds` of them but none from `end` on.
+
+    Gives the run after them, regrets and actions, and the policy's troubles so far.
+    """
     policy, environment, key = run.policy, run.environment, run.key
 
-    def play(carry: tuple[Any, _Round, Any], t: Array) -> tuple[tuple[Any, _Round, Any], Any]:
-        state, now, troubles = carry
+    def play(i: Array, carry: tuple[Any, _Round, Array, Array]):
+        state, now, regrets, actions = carry
         action = policy.act(now.key_act, state, now.context)
         reward = environment.reward(now.key_reward, now.context, action)
         state = policy.update(state, now.context, action, reward)
         means = environment.mean_rewards(now.context)
-        counts = _counts(policy, state)
-        troubles = {name: jnp.where(t < end, counts[name], troubles[name]) for name in counts}
         # The next round is made here and carried over: a context that XLA has to look up in a table of
         # all rounds would keep it from computing several actions at a time.
-        after = state, _round(environment, key, t + 1), troubles
-        return after, (means.max() - means[action], action)
+        following = _round(environment, key, start + i + 1)
+        regret = means.max() - means[action]
+        return state, following, regrets.at[i].set(regret), actions.at[i].set(action)
 
-    steps = start + jnp.arange(rounds, dtype=jnp.uint32)
-    before = run.state, run.next, _counts(policy, run.state)
-    (state, now, troubles), seen = jax.lax.scan(play, before, steps)
-    return run._replace(state=state, next=now), seen, troubles
+    regrets = jnp.zeros(rounds, environment.theta.dtype)
+    begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32)
+    count = jnp.minimum(jnp.uint32(rounds), end - start)
+    state, now, regrets, actions = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
+    return run._replace(state=state, next=now), (regrets, actions), _counts(policy, state)
 
 
 def _counts(policy: Policy[Any], state: Any) -> dict[str, Array]:

@@ -12,8 +12,9 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import best, fastest, peak_memory, verdict
+from timing import fastest, peak_memory, verdict
 
+from mixts.bandit import best_action
 from mixts.inference import Backend, ClosedForm
 from mixts.models import linear
 
@@ -68,7 +69,7 @@ def one_pass_a_round(K: int = 100_000, L: int = 10, d: int = 10) -> bool:
     backend = declared(K, L, d)
 
     def play(backend, state, key, context):
-        action = best(backend.sample_scores(key, state, context))
+        action = best_action(backend.sample_scores(key, state, context))
         return backend.update(state, context, action, 0.5), action
 
     compiled = jax.jit(play, donate_argnums=1)
@@ -96,7 +97,7 @@ def memory_of_a_million(K: int = 1_000_000, L: int = 10, d: int = 5) -> None:
         context = jnp.full(d, 0.3)
 
         def step(state, key):
-            action = best(backend.sample_scores(key, state, context))
+            action = best_action(backend.sample_scores(key, state, context))
             return backend.update(state, context, action, 0.5), action
 
         return jax.lax.scan(step, state, keys)

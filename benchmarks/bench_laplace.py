@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import best, fastest, verdict
+from timing import fastest, verdict
 
+from mixts.bandit import best_action
 from mixts.inference import Backend, ClosedForm, Laplace
 from mixts.models import glm, linear
 
@@ -23,7 +24,7 @@ def rounds_played(backend: Backend, rounds: int):
     def run(backend, keys):
         def play(state, seen):
             key, context, uniform = seen
-            action = best(backend.sample_scores(key, state, context))
+            action = best_action(backend.sample_scores(key, state, context))
             reward = (uniform < jax.nn.sigmoid(hidden[action] @ context)).astype(float)
             return backend.update(state, context, action, reward), action
 

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import jax.numpy as jnp
-
 
 def fastest(calls: Mapping[str, Callable[[], object]], repeats: int = 10) -> dict[str, float]:
     """The least seconds of each call over `repeats` rounds in which all take turns.
@@ -39,11 +37,3 @@ def verdict(what: str, measured: float, limit: float) -> bool:
     good = measured <= limit
     print(f"{'ok  ' if good else 'MISS'}  {what}: {measured:.3g} (at most {limit:g})")
     return good
-
-
-def best(scores):
-    """The first action with the highest score.
-
-    Like `argmax`, which XLA would merge with all that makes the scores into one slow serial loop.
-    """
-    return jnp.argmax(scores >= scores.max())

@@ -51,8 +51,11 @@ def add_compensated(
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """`total + step`, and what rounding has kept from being added so far (Kahan's summation).
 
-    A sum of very many steps, each soon too small to register in float32, keeps all its digits.
+    A sum of very many steps, each soon too small to register in float32, keeps all its digits. Arrays
+    are flat on the way, so that the compiler takes several numbers at a time, however short the rows.
     """
+    shape = total.shape
+    total, carry, step = total.ravel(), carry.ravel(), step.ravel()
     step = step + carry
     new = total + step
-    return new, step - (new - total)
+    return new.reshape(shape), (step - (new - total)).reshape(shape)
