@@ -47,7 +47,7 @@ def seconds_a_round() -> dict[str, float]:
         "NumPy by formula": (lambda: by_formula(world, 5, rng), 5),
     }
     least = dict.fromkeys(turns, float("inf"))
-    for turn in range(11):
+    for turn in range(31):
         for name, (call, count) in turns.items():
             start = time.process_time()
             call()

@@ -1,7 +1,6 @@
 """`ClosedForm` is the posterior: means, covariances and evidence are those of dense conditioning."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,23 +23,7 @@ def exact(hierarchy, seen):
 
 def check(model: Model, seen) -> None:
     error = largest_error(*exact(model.hierarchy(), seen), dense_posterior(model, seen))
-    eps = float(jnp.finfo(float).eps)
-    assert error < max(tolerance()["rtol"], 4 * eps * blur(model, seen))
-
-
-def blur(model: Model, seen) -> float:
-    """How much more an action's data say of one direction than all that is known of another.
-
-    A batch adds up `G = sum x x' / sigma^2`, and its rounding errors, of size `eps |G|`, stand where a
-    singular G should say nothing. It matters in float32 alone, where 200 rewards in one direction
-    cost a digit.
-    """
-    ratios = [1.0]
-    for i in range(model.groups[-1].size):
-        x = seen.contexts[seen.actions == i]
-        precisions = np.linalg.eigvalsh(x.T @ x / model.noise**2)
-        ratios.append(precisions[-1] / (1 + precisions[0]))
-    return max(ratios)
+    assert error < tolerance()["rtol"]
 
 
 # Seeds of structures that between them have every depth, dimension and form, and 0 to 200 rows.
@@ -96,4 +79,5 @@ def test_one_context_over_and_over_in_float32():
     seen = Rows(np.tile([1.0, 0.7], (n, 1)), np.zeros(n, int), rng.normal(size=n))
     mean, cov, _ = exact(model.hierarchy(), seen)
     expected = posterior_by_sums(model, seen)
-    assert largest_error(mean, cov, expected.log_evidence, expected) < 1e-2
+    # Measured: 3.4e-4; ten thousand roundings of a root that hardly moves any more.
+    assert largest_error(mean, cov, expected.log_evidence, expected) < 1e-3
