@@ -62,7 +62,9 @@ def run_demo(out: Path) -> None:
     }
     print(f"Recommending one movie to each of {VISITORS} visitors, in {RUNS} worlds ...")
     result = simulate(problem, policies, VISITORS, RUNS, key=0)
-    print("\nRegret: how much the visitors would have liked the best movie for them better.\n")
+    print(
+        "\nRegret: by how much visitors liked the best movie for them more than the one shown, in all.\n"
+    )
     print(result.summary()[["mean", "se"]].round(1).to_string(), end="\n\n")
     result.plot(out / "regret.png")
 
