@@ -9,6 +9,7 @@ from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log
 from .factored import Factored
 from .laplace import Laplace
 from .nuts import Nuts, NutsStatus
+from .posterior_plot import plot_forest, plot_learning
 from .svi import Svi, SviStatus
 
 __all__ = [
@@ -31,4 +32,6 @@ __all__ = [
     "compare",
     "empirical_bayes",
     "log_evidence",
+    "plot_forest",
+    "plot_learning",
 ]

@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 from jax import Array
 from jaxtyping import Float, Int
 
 from ..models.pytrees import register_declaration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Backend", "Posterior"]
 
@@ -84,6 +87,12 @@ class Posterior:
         from .arviz_view import to_arviz
 
         return to_arviz(self, jax.random.key(0) if key is None else key, n)
+
+    def plot(self, **options: Any) -> "Figure":
+        """The posterior as a forest; see `plot_forest`."""
+        from .posterior_plot import plot_forest
+
+        return plot_forest(self, **options)
 
     def __repr__(self) -> str:
         levels = ", ".join(f"{name} {mean.shape}" for name, mean in self.mean.items())

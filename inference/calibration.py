@@ -8,6 +8,7 @@ data, and the reward of the best action.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -20,9 +21,12 @@ from matplotlib.figure import Figure
 
 from ..models import Hierarchy
 from ..models.arrays import as_count
+from ..models.look import COLOURS, bare, blank
 from .backend import Backend
 
 __all__ = ["Calibration", "calibrate"]
+
+LOG_LIKELIHOOD, BEST_REWARD = "log-likelihood", "best reward"
 
 # Simulated sets of uniform ranks that deviations are judged against.
 _NULL_SETS = 4000
@@ -80,9 +84,9 @@ class Calibration:
         level with many numbers is widened so that it holds all of them at once.
         """
         names = list(self.ranks)
-        columns = min(3, len(names))
+        columns = 2 if len(names) in (2, 4) else min(3, len(names))
         rows = -(-len(names) // columns)
-        figure = Figure(figsize=(3.4 * columns, 2.6 * rows + 0.4), layout="constrained")
+        figure = blank(3.4 * columns, 2.6 * rows + 0.4)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         grid = (np.arange(self.draws + 1) + 1) / (self.draws + 1)
         for panel, name in zip(panels, names, strict=False):
@@ -93,8 +97,15 @@ class Calibration:
             panel.axhline(0.0, color="0.4", linewidth=0.8)
             lines = np.stack([_ecdf(column, self.draws) for column in ranks.T])
             alpha = max(0.15, min(1.0, 4 / len(lines)))
-            panel.plot(grid, (lines - _uniform_cdf(self.draws)).T, color="#0072b2", alpha=alpha)
+            panel.plot(
+                grid,
+                (lines - _uniform_cdf(self.draws)).T,
+                color=COLOURS[0],
+                linestyle="-",
+                alpha=alpha,
+            )
             panel.set_title(name, fontsize=10)
+            bare(panel)
         for panel in panels[len(names) :]:
             panel.set_axis_off()
         figure.supxlabel("rank of the truth among posterior draws, as a share", fontsize=9)
@@ -155,9 +166,10 @@ def calibrate(
 
     keys = jax.random.split(jax.random.key(0) if key is None else key, simulations)
     ranks = jax.jit(lambda keys: jax.lax.map(simulate, keys, batch_size=batch))(keys)
-    return Calibration(
-        {name: np.asarray(value) for name, value in ranks.items()}, draws, type(made).__name__
-    )
+    # Inside a compiled function dictionaries are sorted; here levels stand from top to bottom again.
+    order = [level.name for level in hierarchy.levels] + [LOG_LIKELIHOOD, BEST_REWARD]
+    ranked = {name: np.asarray(ranks[name]) for name in order}
+    return Calibration(ranked, draws, type(made).__name__)
 
 
 def _data(
@@ -180,7 +192,7 @@ def _quantities(
     log_likelihood = jnp.sum(jnp.asarray(hierarchy.reward.law(predictor).log_prob(rewards)))
     best = hierarchy.reward.mean(jnp.max(theta @ contexts[0]))
     numbers = {level.name: levels[level.name].ravel() for level in hierarchy.levels}
-    return numbers | {"log-likelihood": log_likelihood[None], "best reward": best[None]}
+    return numbers | {LOG_LIKELIHOOD: log_likelihood[None], BEST_REWARD: best[None]}
 
 
 def _ecdf(ranks: Int[np.ndarray, " simulations"], draws: int) -> Float[np.ndarray, " grid"]:
@@ -192,6 +204,7 @@ def _uniform_cdf(draws: int) -> Float[np.ndarray, " grid"]:
     return (np.arange(draws + 1) + 1) / (draws + 1)
 
 
+@cache
 def _null_deviations(simulations: int, draws: int) -> Float[np.ndarray, " sets"]:
     """The largest deviation from uniform of so many uniform ranks, simulated."""
     rng = np.random.default_rng(0)

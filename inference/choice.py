@@ -28,7 +28,10 @@ def best_backend(hierarchy: Hierarchy) -> Choice:
     cannot be, mean-field.
     """
     if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"best_backend: got {hierarchy!r}; expected a Hierarchy")
+        raise TypeError(
+            f"best_backend: got {hierarchy!r}; expected a Hierarchy (for a program written by hand, "
+            "take Nuts or Svi)"
+        )
     why_not = hierarchy.why_not_exact
     if why_not is None or "Laplace" in why_not:
         kind = ClosedForm if why_not is None else Laplace

@@ -40,9 +40,9 @@ class Comparison:
             Wasserstein-1 distance of the draws, in standard deviations of the reference; `coverage`,
             average share of the reference's draws inside the backend's central 90% intervals. Then
             `best_tv`, total variation distance of the probabilities of being best; `seconds` of
-            `condition` and `posterior` once compiled, and `compile_seconds` that the first run took
-            longer (next to nothing if a backend of this form has run before); and `status`, "ok" or
-            what the backend says of itself.
+            `condition` and `posterior` once compiled, and `compile_seconds` that the first run, `init`
+            included, took longer (next to nothing if a backend of this form has run before); and
+            `status`, "ok" or what the backend says of itself.
         by_level: the columns from `mean_error` to `coverage` by backend and level.
         best: (actions, backends) probability of each action to be best in `context`.
         posteriors: backend's name -> its posterior.
@@ -136,7 +136,7 @@ def compare(
         key_run, key_rerun, keys[name], key_redraw = jax.random.split(
             jax.random.fold_in(key, position), 4
         )
-        run = _run(backend, data, key_run, key_rerun if name == chosen else None)
+        run = _run(backend, data, key_run, key_rerun)
         posteriors[name] = run.posterior
         _check_levels(name, run.posterior, hierarchy)
         found = summarise(run.posterior, hierarchy, where, keys[name], draws)
@@ -267,20 +267,20 @@ class _Run(NamedTuple):
     compile_seconds: float
 
 
-def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array | None) -> _Run:
+def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array) -> _Run:
+    posterior, *first = _timed(backend, key, data)
+    again, *second = _timed(backend, key_again, data)
+    return _Run(posterior, again, second[1], max(sum(first) - sum(second), 0.0))
+
+
+def _timed(backend: Backend[Any], key: Array, data: Data) -> tuple[Posterior, float, float]:
+    """The posterior, and the seconds before the data are seen and from then on."""
+    begun = time.perf_counter()
     state = jax.block_until_ready(backend.init(key))
-    posterior, first = _timed(backend, state, data)
-    if key_again is not None:
-        state = jax.block_until_ready(backend.init(key_again))
-    again, seconds = _timed(backend, state, data)
-    return _Run(posterior, again, seconds, max(first - seconds, 0.0))
-
-
-def _timed(backend: Backend[Any], state: Any, data: Data) -> tuple[Posterior, float]:
-    start = time.perf_counter()
+    ready = time.perf_counter()
     posterior = backend.posterior(backend.condition(state, *data))
     jax.block_until_ready((posterior.mean, posterior.cov, posterior.state))
-    return posterior, time.perf_counter() - start
+    return posterior, ready - begun, time.perf_counter() - ready
 
 
 def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:

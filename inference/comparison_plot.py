@@ -4,23 +4,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..models import Level
-from ..models.render import Picture
+from ..models.look import COLOURS, INK, MARKERS, bare, blank
 
 if TYPE_CHECKING:
     from .comparison import Comparison
 
 __all__ = ["plot_comparison"]
 
-# Okabe and Ito's colours, told apart by every eye; in grey, the markers tell backends apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">")
-BAND, INK = "0.86", "#222222"
+BAND = "0.86"
 MOST_ACTIONS, FEWEST_ACTIONS, RARE = 8, 4, 0.01
 MOST_ABOVE = 8  # vectors of all levels above the actions
 LONGEST_LABEL = 24
@@ -49,10 +45,7 @@ def plot_comparison(comparison: "Comparison") -> Figure:
     row = ROW + LANE * len(comparison.posteriors)
     legend = LINE * (len(comparison.posteriors) + 1)
     heights = [max(len(above) * row, legend), max(len(actions) * row, 1.5)]
-    figure = Picture(
-        figsize=(10.0, 1.2 + sum(heights)), dpi=100, facecolor="white", layout="constrained"
-    )
-    FigureCanvasAgg(figure)
+    figure = blank(10.0, 1.2 + sum(heights))
     grid: Any = figure.subplots(
         2, 2, sharex="col", sharey="row", width_ratios=[1.3, 1.0], height_ratios=heights
     )
@@ -85,7 +78,7 @@ def _first(level: Level, levels: int) -> range:
 
 
 def _label(level: Level, vector: int) -> str:
-    label = level.labels[vector] if level.labels else f"{level.name} {vector}"
+    label = level.label_of(vector)
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
 
 
@@ -193,5 +186,4 @@ def _finish(axes: Axes, rows: int) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color="0.92", linewidth=0.8)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    bare(axes, "left")

@@ -40,7 +40,9 @@ def as_numbers(value: Any, what: str) -> Array:
             f"{what}: holds {numbers[position]}{where}; every entry must be a finite {precision}"
         )
     with jax.ensure_compile_time_eval():
-        return jnp.asarray(value if isinstance(value, jax.Array) else array, dtype=float)
+        if isinstance(value, jax.Array):
+            return jnp.asarray(value, dtype=float)
+        return jnp.array(array, dtype=float)  # a copy: the caller may change what is theirs
 
 
 def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
@@ -63,7 +65,7 @@ def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
         wrong = low if low < 0 else high
         raise ValueError(f"{what}: holds {wrong}; every entry must be from 0 to {highest}")
     with jax.ensure_compile_time_eval():
-        return jnp.asarray(array, dtype=jnp.int32)
+        return jnp.array(array, dtype=jnp.int32)
 
 
 def as_positive(value: Any, what: str) -> Array:

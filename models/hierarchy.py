@@ -59,6 +59,9 @@ class Hierarchy:
         """`K`, how many actions there are."""
         return self.actions.size
 
+    def __contains__(self, name: object) -> bool:
+        return any(level.name == name for level in self.levels)
+
     def __getitem__(self, name: str) -> Level:
         for level in self.levels:
             if level.name == name:

@@ -93,6 +93,10 @@ class Level:
             return f"learns its weights for '{learned[0]}'"
         return "has a link" if self.link is not None else ""
 
+    def label_of(self, vector: int) -> str:
+        """The label of a vector, or "movie 3" where the level has no labels."""
+        return self.labels[vector] if self.labels else f"{self.name} {vector}"
+
     def site_names(self) -> list[str]:
         """Every NumPyro site and plate that the level adds to a program."""
         parents = self.parents or {}

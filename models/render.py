@@ -1,6 +1,5 @@
 """Pictures of hierarchies as graphical models, drawn with matplotlib."""
 
-import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax import Array
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from matplotlib.text import Text
 
+from . import look
 from .arrays import is_concrete
 from .layout import MARGIN, Layout, Note, lay_out
 from .lettering import BODY, FONT, GAP, LINE, SMALLEST, TITLE
+from .look import INK, SAVED
 from .routes import SHEET, Arrow, Node, Point, along
 from .weights import Sparse
 
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["render"]
 
-# Okabe and Ito's blue and vermillion, told apart by every eye; in grey, dashes tell them apart.
-INK, BLUE, VERMILLION, LATENT, OBSERVED = "#222222", "#0072b2", "#d55e00", "#eef5fa", "#d4d4d4"
-COLOURS = {"positive": BLUE, "negative": VERMILLION, "learned": INK, "plain": INK}
+LATENT, OBSERVED = "#eef5fa", "#d4d4d4"
+COLOURS = {"positive": look.COLOURS[0], "negative": look.COLOURS[1], "learned": INK, "plain": INK}
 DASHES = {
     "positive": "solid",
     "negative": (0, (4.0, 2.0)),
@@ -42,17 +41,6 @@ MEANING = {
 }
 OUTLINE: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.0, "zorder": 3}
 SUFFIXES = (".png", ".svg", ".pdf")
-SAVED: dict[str, Any] = {"dpi": 200, "facecolor": "white", "transparent": False}
-
-
-class Picture(Figure):
-    """A figure that notebooks show without pyplot, which keeps every figure it makes in memory."""
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", **SAVED)
-        width, height = (round(100 * inches) for inches in self.get_size_inches())
-        return buffer.getvalue(), {"width": width, "height": height}
 
 
 def render(hierarchy: "Hierarchy", path: str | os.PathLike[str] | None = None) -> Figure:
@@ -69,9 +57,7 @@ def render(hierarchy: "Hierarchy", path: str | os.PathLike[str] | None = None) -
     target = None if path is None else _checked(Path(path))
     _check_drawable(hierarchy)
     layout = lay_out(hierarchy)
-    figure = Picture(figsize=(layout.width, layout.height), dpi=100, facecolor="white")
-    figure.set_layout_engine("none")  # everything has its place, whatever a user's settings are
-    FigureCanvasAgg(figure)
+    figure = look.blank(layout.width, layout.height, arranged=False)  # everything has its place
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), frameon=False)
     axes.set(xlim=(0.0, layout.width), ylim=(-layout.height, 0.0), xticks=[], yticks=[])
     _draw(axes, layout)

@@ -27,6 +27,8 @@ def test_levels_by_name_and_place():
     hierarchy = three_level(ONES, np.ones((4, 3)), 2)
     assert [level.name for level in hierarchy.levels] == ["effect", "item", "action"]
     assert hierarchy["item"] is hierarchy.levels[1]
+    assert "item" in hierarchy
+    assert "movie" not in hierarchy
     assert hierarchy.actions is hierarchy.levels[-1]
     assert (hierarchy.num_actions, hierarchy.dim) == (4, 2)
 

@@ -74,3 +74,13 @@ def test_repr():
 def test_a_level_cannot_be_changed():
     with pytest.raises(AttributeError):
         Level("a", 2).size = 3
+
+
+def test_what_was_declared_does_not_change_with_the_callers_arrays():
+    """Large arrays in JAX's own precision are those that it would share."""
+    weights = np.ones((64, 64), np.float32)
+    level = Level("action", 64, parents={"effect": weights}, cov=(cov := np.ones(64, np.float32)))
+    weights[:], cov[:] = 7.0, 7.0
+    assert level.parents is not None
+    np.testing.assert_array_equal(np.asarray(level.parents["effect"]), 1.0)
+    np.testing.assert_array_equal(np.asarray(level.cov), 1.0)
