@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from numpyro.infer.hmc import hmc
 
 from ..models import Hierarchy
-from ..models.arrays import as_count
+from ..models.arrays import as_count, is_concrete
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
@@ -113,18 +113,21 @@ class Nuts(Backend[NutsState]):
     def init(self, key: Array | None = None, *, room: int = 0) -> NutsState:
         """Chains started at draws of the prior, and adapted to it."""
         key = jax.random.key(0) if key is None else key
-        return _init(self, key, capacity=max(self.capacity, room))
+        state = _start(self, key, capacity=max(self.capacity, room))
+        return _run_on(self, state, self.warmup + self.steps, self.steps)
 
     def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
         """One observation, and `steps` transitions of each chain."""
         seen = self.target.one_observation(context, action, reward)
-        return _update(self, self.reserve(state, 1), *(part[None] for part in seen))
+        state = _take_in_one(self, self.reserve(state, 1), *(part[None] for part in seen))
+        return _run_on(self, state, self.steps, self.steps)
 
     def condition(self, state: NutsState, contexts: Any, actions: Any, rewards: Any) -> NutsState:
         """Many observations; the chains are adapted to them from where they stand."""
         seen = many_observations(self.target, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
-        return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
+        state = _take_in(self, state, seen.contexts, seen.actions, seen.rewards)
+        return _run_on(self, state, self.warmup + self.steps, self.steps)
 
     def reserve(self, state: NutsState, more: int) -> NutsState:
         """The same state with room for `more` observations; before a `lax.scan` do it once."""
@@ -142,7 +145,8 @@ class Nuts(Backend[NutsState]):
 
     def posterior(self, state: NutsState) -> Posterior:
         """Moments of `samples` further transitions of each chain, which the posterior draws from."""
-        state, mean, cov = _posterior(self, state)
+        state = _run_on(self, state, self.samples, self.samples)
+        mean, cov = _moments(self, state)
         return Posterior(mean, cov, None, self, state)
 
     def draws(self, state: NutsState) -> dict[str, Float[Array, "chains draws ..."]]:
@@ -259,8 +263,14 @@ class _Run(NamedTuple):
     transitions: Int[Array, ""]
 
 
-def _advance(backend: Nuts, kernel: _Kernel, chains: Any, count: int, keep: int) -> _Run:
-    """So many transitions of each chain, in one loop; those outside adaptation are counted."""
+@partial(jax.jit, static_argnames="keep")
+def _advance(backend: Nuts, buffer: Buffer, chains: Any, count: Any, *, keep: int) -> _Run:
+    """So many transitions of each chain, in one loop; those outside adaptation are counted.
+
+    Of all there is to compile, this takes by far the longest. Outside `jit` the number of positions
+    that are kept is therefore the same for all callers, who share one program.
+    """
+    kernel, _ = _begin(backend, buffer, chains)  # only to set the kernel up
 
     def one(i: Array, carry: tuple[Any, Position, Array, Array]):
         chain, kept, diverged, made = carry
@@ -278,15 +288,25 @@ def _advance(backend: Nuts, kernel: _Kernel, chains: Any, count: int, keep: int)
     return _Run(chains, kept, diverged.sum(), made.sum())
 
 
-def _after(state: NutsState, run: _Run) -> NutsState:
-    """The state after a run of its chains."""
-    bank = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), run.positions)
+@partial(jax.jit, static_argnames="keep")
+def _after(state: NutsState, run: _Run, count: Any, *, keep: int) -> NutsState:
+    """The state after a run of its chains over so many transitions, with the last `keep` of each."""
+    room = jax.tree.leaves(run.positions)[0].shape[1]
+    last = (count - keep + jnp.arange(keep)) % room
+    bank = jax.tree.map(lambda leaf: leaf[:, last].reshape(-1, *leaf.shape[2:]), run.positions)
     return state._replace(
         chains=run.chains,
         bank=bank,
         divergences=state.divergences + run.divergences,
         transitions=state.transitions + run.transitions,
     )
+
+
+def _run_on(backend: Nuts, state: NutsState, count: int, keep: int) -> NutsState:
+    """The state after `count` further transitions of each chain, with the last `keep` of each."""
+    room = max(backend.samples, backend.steps) if is_concrete(state) else keep
+    run = _advance(backend, state.buffer, state.chains, count, keep=room)
+    return _after(state, run, count, keep=keep)
 
 
 def _begin(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[_Kernel, Any]:
@@ -300,18 +320,18 @@ def _begin(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[_Kernel, Any]:
 
 
 @partial(jax.jit, static_argnames="capacity")
-def _init(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
+def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
+    """Chains at draws of the prior, about to adapt to it."""
     buffer = empty(capacity, backend.target.dim)
-    kernel = _kernel(backend, buffer)
     key_start, key_chains = jax.random.split(key)
     starts = jax.vmap(lambda k: backend.target.start(k, buffer))(
         jax.random.split(key_start, backend.chains)
     )
-    chains = jax.vmap(kernel.begin)(starts, jax.random.split(key_chains, backend.chains))
+    chains = jax.vmap(_kernel(backend, buffer).begin)(
+        starts, jax.random.split(key_chains, backend.chains)
+    )
     zero = jnp.zeros((), jnp.int32)
-    state = NutsState(chains, {}, buffer, zero, zero, zero, zero)
-    run = _advance(backend, kernel, chains, backend.warmup + backend.steps, backend.steps)
-    return _after(state, run)
+    return NutsState(chains, {}, buffer, zero, zero, zero, zero)
 
 
 def _record(backend: Nuts, state: NutsState, *seen: Array) -> NutsState:
@@ -320,11 +340,12 @@ def _record(backend: Nuts, state: NutsState, *seen: Array) -> NutsState:
 
 
 @jax.jit
-def _update(
+def _take_in_one(
     backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
 ) -> NutsState:
+    """The state with one more observation, its chains about to adapt if observations have doubled."""
     state = _record(backend, state, contexts, actions, rewards)
-    kernel, fresh = _begin(backend, state.buffer, state.chains)
+    _, fresh = _begin(backend, state.buffer, state.chains)
     # The chains' energies and gradients are those of the old observations.
     chains = state.chains._replace(potential_energy=fresh.potential_energy, z_grad=fresh.z_grad)
     taken = state.buffer.taken
@@ -334,18 +355,18 @@ def _update(
         fresh._replace(rng_key=chains.rng_key),
         chains,
     )
-    state = state._replace(adapted_at=jnp.where(readapt, taken, state.adapted_at))
-    return _after(state, _advance(backend, kernel, chains, backend.steps, backend.steps))
+    adapted_at = jnp.where(readapt, taken, state.adapted_at)
+    return state._replace(chains=chains, adapted_at=adapted_at)
 
 
 @jax.jit
-def _condition(
+def _take_in(
     backend: Nuts, state: NutsState, contexts: Array, actions: Array, rewards: Array
 ) -> NutsState:
+    """The state with more observations, its chains about to adapt to them."""
     state = _record(backend, state, contexts, actions, rewards)
-    kernel, chains = _begin(backend, state.buffer, state.chains)
-    run = _advance(backend, kernel, chains, backend.warmup + backend.steps, backend.steps)
-    return _after(state._replace(adapted_at=state.buffer.taken), run)
+    _, chains = _begin(backend, state.buffer, state.chains)
+    return state._replace(chains=chains, adapted_at=state.buffer.taken)
 
 
 @jax.jit
@@ -363,11 +384,5 @@ def _unknowns(backend: Nuts, state: NutsState) -> dict[str, Array]:
 
 
 @jax.jit
-def _posterior(
-    backend: Nuts, state: NutsState
-) -> tuple[NutsState, dict[str, Array], dict[str, Array]]:
-    kernel, fresh = _begin(backend, state.buffer, state.chains)
-    del fresh  # only to set the kernel up; the chains' energies are current
-    run = _advance(backend, kernel, state.chains, backend.samples, backend.samples)
-    state = _after(state, run)
-    return state, *backend.target.moments(state.bank, state.buffer)
+def _moments(backend: Nuts, state: NutsState) -> tuple[dict[str, Array], dict[str, Array]]:
+    return backend.target.moments(state.bank, state.buffer)

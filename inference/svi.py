@@ -11,26 +11,17 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
-from numpyro.distributions import (
-    Distribution,
-    LowRankMultivariateNormal,
-    Normal,
-)
-from numpyro.optim import Adam
 
 from ..models import Hierarchy
 from ..models.arrays import as_count
 from ..models.pytrees import register_declaration
 from .backend import Backend, Posterior
 from .buffer import Buffer, empty, record, reserve
-from .natural_gradient import RootNormal, climb, lower_bound
+from .guides import RATES, AdamGuide, Guide, GuideFactors, NaturalGuide
 from .observation import as_context, many_observations
 from .target import Position, Target, as_target
 
 __all__ = ["Svi", "SviState", "SviStatus"]
-
-# The guides, each with its learning rate.
-GUIDES = {"full_rank": 0.5, "low_rank": 0.05, "mean_field": 0.05}
 
 
 class SviStatus(Enum):
@@ -46,7 +37,7 @@ class SviState(NamedTuple):
     """The guide and the observations it is fitted to.
 
     Attributes:
-        fit: the guide as its optimiser keeps it: a `RootNormal`, or the state of NumPyro's `Adam`.
+        fit: the guide as its optimiser keeps it; see `guides`.
         buffer: all observations.
         key: where the fit takes its randomness from.
         elbo: mean of the evidence lower bound over the last quarter of the latest steps.
@@ -108,11 +99,11 @@ class Svi(Backend[SviState]):
     def __post_init__(self, program: Any):
         target = as_target(program, self.actions, self.dim, "Svi")
         object.__setattr__(self, "target", target)
-        if self.guide not in GUIDES:
-            raise ValueError(f"Svi guide is {self.guide!r}; expected one of {', '.join(GUIDES)}")
+        if self.guide not in RATES:
+            raise ValueError(f"Svi guide is {self.guide!r}; expected one of {', '.join(RATES)}")
         for name in ("rank", "steps", "fit_steps", "particles", "samples", "capacity"):
             object.__setattr__(self, name, as_count(getattr(self, name), f"Svi {name}"))
-        if not _rate(self) > 0.0:
+        if not _guide(self).rate > 0.0:
             raise ValueError(
                 f"Svi learning_rate is {self.learning_rate}; expected a positive number"
             )
@@ -125,22 +116,21 @@ class Svi(Backend[SviState]):
     def init(self, key: Array | None = None, *, room: int = 0) -> SviState:
         """The guide fitted to the prior."""
         key = jax.random.key(0) if key is None else key
-        return _init(self, key, capacity=max(self.capacity, room))
+        begun = _start(self, key, capacity=max(self.capacity, room))
+        return _climb(self, *begun, steps=self.fit_steps, is_whole=True)
 
     def update(self, state: SviState, context: Any, action: Any, reward: Any) -> SviState:
         """One observation, and `steps` steps from where the guide stands."""
         seen = self.target.one_observation(context, action, reward)
-        state = self.reserve(state, 1)
-        return _observe(
-            self, state, *(part[None] for part in seen), steps=self.steps, is_whole=False
-        )
+        begun = _take_in(self, self.reserve(state, 1), *(part[None] for part in seen))
+        return _climb(self, *begun, steps=self.steps, is_whole=False)
 
     def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
         """Many observations, and `fit_steps` steps from where the guide stands."""
         seen = many_observations(self.target, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
-        rows = seen.contexts, seen.actions, seen.rewards
-        return _observe(self, state, *rows, steps=self.fit_steps, is_whole=True)
+        begun = _take_in(self, state, seen.contexts, seen.actions, seen.rewards)
+        return _climb(self, *begun, steps=self.fit_steps, is_whole=True)
 
     def reserve(self, state: SviState, more: int) -> SviState:
         """The same state with room for `more` observations; before a `lax.scan` do it once."""
@@ -207,33 +197,11 @@ register_declaration(
 )
 
 
-def _rate(backend: Svi) -> float:
-    given = backend.learning_rate
-    return GUIDES[backend.guide] if given is None else given
-
-
-def _is_natural(backend: Svi) -> bool:
-    """Whether the guide follows natural gradients rather than Adam's."""
-    return backend.guide == "full_rank"
-
-
-def _guide(parameters: dict[str, Array]) -> Distribution:
-    """The law that Adam fits, of the vector of all unknowns."""
-    loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
-    if "factor" in parameters:
-        return LowRankMultivariateNormal(loc, parameters["factor"] * scale[:, None], scale**2)
-    return Normal(loc, scale).to_event(1)
-
-
-def _start(backend: Svi, key: Array, loc: Float[Array, " N"]) -> Any:
-    """A narrow guide around `loc`, as its optimiser keeps it."""
-    size = loc.shape[0]
-    if _is_natural(backend):
-        return RootNormal(loc, 0.3 * jnp.eye(size))
-    parameters = {"loc": loc, "log_scale": jnp.full(size, jnp.log(0.3))}
-    if backend.guide == "low_rank":
-        parameters["factor"] = 0.1 * jax.random.normal(key, (size, min(backend.rank, size)))
-    return _adam(backend, None).init(parameters)
+def _guide(backend: Svi) -> Guide:
+    rate = RATES[backend.guide] if backend.learning_rate is None else backend.learning_rate
+    if backend.guide == "full_rank":
+        return NaturalGuide(rate, backend.particles)
+    return AdamGuide(rate, backend.particles, backend.rank if backend.guide == "low_rank" else 0)
 
 
 def _position_like(backend: Svi, buffer: Buffer) -> Any:
@@ -242,140 +210,52 @@ def _position_like(backend: Svi, buffer: Buffer) -> Any:
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank))[1]
 
 
-def _fit(
-    backend: Svi, begun: Any, buffer: Buffer, key: Array, steps: int, is_whole: bool
-) -> tuple[Any, Float[Array, " steps"]]:
-    """So many steps up the evidence lower bound; also its value at each of them.
+@partial(jax.jit, static_argnames="capacity")
+def _start(backend: Svi, key: Array, *, capacity: int) -> tuple[SviState, Array]:
+    """A narrow guide that has seen nothing, and the key to fit it with."""
+    buffer = empty(capacity, backend.target.dim)
+    key, key_loc, key_start, key_fit = jax.random.split(key, 4)
+    loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
+    begun = _guide(backend).start(key_start, 0.1 * loc)
+    zero = jnp.zeros(())
+    return SviState(begun, buffer, key, zero, zero, zero, jnp.zeros((), jnp.int32)), key_fit
 
-    A whole fit comes to rest; the steps after one observation are to follow what is new in it.
-    """
-    to_position = _position_like(backend, buffer)
+
+@jax.jit
+def _take_in(
+    backend: Svi, state: SviState, contexts: Array, actions: Array, rewards: Array
+) -> tuple[SviState, Array]:
+    """The state with more observations, and the key to fit it to them with."""
+    buffer, left_out = record(state.buffer, backend.target.num_actions, contexts, actions, rewards)
+    key, key_fit = jax.random.split(state.key)
+    return state._replace(buffer=buffer, key=key, rejected=state.rejected + left_out), key_fit
+
+
+@partial(jax.jit, static_argnames=("steps", "is_whole"))
+def _climb(backend: Svi, state: SviState, key: Array, *, steps: int, is_whole: bool) -> SviState:
+    """So many steps up the evidence lower bound, compiled once for `init` and `condition`."""
+    to_position = _position_like(backend, state.buffer)
 
     def energy(unknowns: Float[Array, " N"]) -> Float[Array, ""]:
-        return backend.target.potential(to_position(unknowns), buffer)
+        return backend.target.potential(to_position(unknowns), state.buffer)
 
-    fit = _fit_natural if _is_natural(backend) else _fit_adam
-    return fit(backend, begun, energy, jax.random.split(key, steps), is_whole)
-
-
-def _fit_natural(
-    backend: Svi, begun: RootNormal, energy: Any, keys: Array, is_whole: bool
-) -> tuple[RootNormal, Float[Array, " steps"]]:
-    """Natural gradients, whose rate falls to a hundredth in a whole fit and else to a tenth."""
-    steps, lowest = keys.shape[0], 0.01 if is_whole else 0.1
-    rates = _rate(backend) * lowest ** (jnp.arange(steps) / steps)
-
-    def step(law: RootNormal, now: tuple[Array, Array]) -> tuple[RootNormal, Array]:
-        key, rate = now
-        noise = jax.random.normal(key, (backend.particles, law.loc.shape[0]))
-        energies, slopes = jax.vmap(jax.value_and_grad(energy))(law.loc + noise @ law.root.T)
-        # One bad draw must not spoil the guide; a bad guide shows in the bound.
-        return climb(law, noise, slopes, rate), lower_bound(law, noise, energies)
-
-    return jax.lax.scan(step, begun, (keys, rates))
-
-
-def _fit_adam(
-    backend: Svi, begun: Any, energy: Any, keys: Array, is_whole: bool
-) -> tuple[Any, Float[Array, " steps"]]:
-    """Adam, begun anew in a whole fit and else going on from its moments."""
-    optimiser = _adam(backend, keys.shape[0] if is_whole else None)
-    if is_whole:
-        begun = optimiser.init(optimiser.get_params(begun))
-
-    def loss(parameters: dict[str, Array], key: Array) -> Array:
-        law: Any = _guide(parameters)
-        fixed = _guide(jax.lax.stop_gradient(parameters))
-        unknowns = law.rsample(key, (backend.particles,))
-        return jnp.mean(jax.vmap(energy)(unknowns) + fixed.log_prob(unknowns))
-
-    def step(state: Any, key: Array) -> tuple[Any, Array]:
-        value, slope = jax.value_and_grad(loss)(optimiser.get_params(state), key)
-        # One bad draw must not spoil the guide; a bad guide shows in the bound.
-        good = jnp.isfinite(value)
-        slope = jax.tree.map(lambda leaf: jnp.where(good & jnp.isfinite(leaf), leaf, 0.0), slope)
-        return optimiser.update(slope, state), -value
-
-    return jax.lax.scan(step, begun, keys)
-
-
-def _adam(backend: Svi, falling_over: int | None) -> Adam:
-    """Adam with a step size that falls to a hundredth, or stays at a tenth."""
-
-    def rate(step: Array) -> Array:
-        if falling_over is None:
-            return jnp.full((), 0.1 * _rate(backend))
-        return _rate(backend) * 0.01 ** (step / falling_over)
-
-    return Adam(rate)
-
-
-def _after(state: SviState, fit: Any, elbos: Float[Array, " steps"], key: Array) -> SviState:
-    quarter = max(elbos.shape[0] // 4, 1)
+    fit, elbos = _guide(backend).fit(state.fit, energy, jax.random.split(key, steps), is_whole)
+    quarter = max(steps // 4, 1)
     before, last = elbos[-2 * quarter : -quarter], elbos[-quarter:]
     return state._replace(
         fit=fit,
-        key=key,
         elbo=last.mean(),
         rise=last.mean() - before.mean(),
         noise=jnp.sqrt((before.var() + last.var()) / quarter),
     )
 
 
-@partial(jax.jit, static_argnames="capacity")
-def _init(backend: Svi, key: Array, *, capacity: int) -> SviState:
-    buffer = empty(capacity, backend.target.dim)
-    key, key_loc, key_start, key_fit = jax.random.split(key, 4)
-    loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
-    begun = _start(backend, key_start, 0.1 * loc)
-    fitted, elbos = _fit(backend, begun, buffer, key_fit, backend.fit_steps, is_whole=True)
-    zero = jnp.zeros(())
-    state = SviState(fitted, buffer, key, zero, zero, zero, jnp.zeros((), jnp.int32))
-    return _after(state, fitted, elbos, key)
-
-
-@partial(jax.jit, static_argnames=("steps", "is_whole"))
-def _observe(
-    backend: Svi,
-    state: SviState,
-    contexts: Array,
-    actions: Array,
-    rewards: Array,
-    *,
-    steps: int,
-    is_whole: bool,
-) -> SviState:
-    buffer, left_out = record(state.buffer, backend.target.num_actions, contexts, actions, rewards)
-    state = state._replace(buffer=buffer, rejected=state.rejected + left_out)
-    key, key_fit = jax.random.split(state.key)
-    fitted, elbos = _fit(backend, state.fit, buffer, key_fit, steps, is_whole)
-    return _after(state, fitted, elbos, key)
-
-
-class _Factors(NamedTuple):
-    """The guide as `N(loc, diag(scale)^2 + factor factor')`, whichever it is."""
-
-    loc: Float[Array, " N"]
-    scale: Float[Array, " N"]
-    factor: Float[Array, "N r"]
-
-
-def _factors(backend: Svi, state: SviState) -> _Factors:
-    if _is_natural(backend):
-        return _Factors(state.fit.loc, jnp.zeros_like(state.fit.loc), state.fit.root)
-    parameters = _adam(backend, None).get_params(state.fit)
-    loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
-    return _Factors(
-        loc, scale, parameters.get("factor", jnp.zeros((loc.shape[0], 0))) * scale[:, None]
-    )
+def _factors(backend: Svi, state: SviState) -> GuideFactors:
+    return _guide(backend).factors(state.fit)
 
 
 def _draw(backend: Svi, key: Array, state: SviState) -> Position:
-    loc, scale, factor = _factors(backend, state)
-    key_own, key_shared = jax.random.split(key)
-    own = scale * jax.random.normal(key_own, loc.shape)
-    shared = factor @ jax.random.normal(key_shared, factor.shape[1:])
-    return _position_like(backend, state.buffer)(loc + own + shared)
+    return _position_like(backend, state.buffer)(_factors(backend, state).draw(key))
 
 
 @jax.jit

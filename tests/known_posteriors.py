@@ -42,7 +42,8 @@ class Known(Backend):
         }
 
     def sample_scores(self, key, state, context):
-        raise NotImplementedError
+        *_, theta = self.sample(key, state).values()
+        return theta @ context
 
     def posterior(self, state):
         cov = {name: jax.vmap(jnp.diag)(sd**2) for name, sd in self.sd.items()}
