@@ -32,6 +32,7 @@ __all__ = [
     "draw_scores",
     "log_evidence",
     "mean_actions",
+    "messages_of",
     "no_data",
     "observe",
 ]
@@ -106,12 +107,16 @@ def observe(
     valid = (action >= 0) & (action < K)
     a = jnp.where(valid, action, K)  # past the end, where scatters drop it
     here = jnp.clip(action, 0, K - 1)
-    step, covariance, total = shrink_by_one(state.root[:, :, here], context, model.noise_variance)
-    residual = reward - context @ state.center[:, here]
+    center, root = state.center[:, here], state.root[:, :, here]
+    step, covariance, total = shrink_by_one(root, context, model.noise_variance)
+    residual = reward - context @ center
     direction = jnp.where(valid, model.weigh_one(here, covariance), 0.0)
+    new_center = jnp.where(valid, center + covariance * (residual / total), center)
+    new_root = jnp.where(valid, root + step, root)
+    # Not `.at[]`, which XLA would make check the index once more, at every array.
     moved = ActionState(
-        center=state.center.at[:, a].add(covariance * (residual / total), mode="drop"),
-        root=state.root.at[:, :, a].add(step, mode="drop"),
+        center=jax.lax.dynamic_update_index_in_dim(state.center, new_center, here, 1),
+        root=jax.lax.dynamic_update_index_in_dim(state.root, new_root, here, 2),
     )
     return moved, Innovation(a, direction, residual, total)
 
@@ -187,6 +192,22 @@ def actions_given(
     said = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
     messages = Messages(said, model.weigh_rows(step)[..., 0])
     return ActionState((mean + step)[..., 0].T, jnp.moveaxis(root, 0, -1)), messages
+
+
+def messages_of(model: ActionModel, state: ActionState) -> Messages:
+    """What every action says of its displacement from all its rewards, from `z = 0`. Costs O(K d^3).
+
+    `Lambda_0 - Lambda_0 S_i Lambda_0` and `Lambda_0 (c_i - mu_i)` (`eq:effect_posterior_formulas`).
+    The rewards are not at hand and the difference is taken; where the root is still the prior's it is
+    zero by rule, not by luck.
+    """
+    K, d = model.num_actions, model.dim
+    identity = jnp.broadcast_to(jnp.eye(d, dtype=state.center.dtype), (K, d, d))
+    weighed = model.weigh_rows(jnp.moveaxis(state.root, -1, 0))
+    precision = model.weigh_rows(identity) - weighed @ transpose(weighed)
+    shift = (state.center - model.mean).T[..., None]
+    silent = (state.root == model.root).all((0, 1))[:, None, None]
+    return Messages(jnp.where(silent, 0.0, precision), model.weigh_rows(shift)[..., 0])
 
 
 def draw_scores(

@@ -189,7 +189,10 @@ def _free_numbers(
             for parent, weights in (level.parents or {}).items():
                 start[f"{level.name} weights {parent}"] = _values(weights)
     if "noise" in learn:
-        start["noise"] = jnp.log(hierarchy.reward.noise)  # type: ignore[attr-defined]
+        assert isinstance(hierarchy.reward, Gaussian), (
+            "hierarchies with an evidence have Gaussian rewards"
+        )
+        start["noise"] = jnp.log(hierarchy.reward.noise)
 
     def rebuild(free: dict[str, Any]) -> Hierarchy:
         rebuilt = [_rebuild_level(level, free) for level in hierarchy.levels]

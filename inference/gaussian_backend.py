@@ -5,6 +5,7 @@ observations and evidence is here.
 """
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from . import actions as acting
 from .actions import ActionState, Innovation, Messages
 from .backend import Backend, Posterior
 from .buffer import reserve
+from .forgetting import as_factor, forget
 from .linear_model import ActionModel
 from .observation import as_context, can_be_used, many_observations, one_observation
 from .refit import Likelihoods, no_likelihoods, refit_all, refit_one
@@ -116,18 +118,15 @@ class GaussianBackend(Backend[GaussianState]):
     def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
         """Marginal covariances of the vectors of the levels above, and of the actions."""
 
+    def _given_actions(self, effects: Any, actions: ActionState) -> Any:
+        """The levels above given all that is known of the actions, whatever they were before."""
+        return self._given_messages(acting.messages_of(self.model, actions))[0]
+
     def init(self, key: Array | None = None, *, room: int = 0) -> GaussianState:
         """The prior; no randomness is needed."""
-        zero = jnp.zeros((), self.model.root.dtype)
-        none = jnp.zeros((), jnp.int32)
-        if not self.refits:
-            return GaussianState(self._prior(), acting.no_data(self.model), zero, zero, none, none)
-        likelihoods = no_likelihoods(self, max(self.capacity, room))
-        actions, messages = acting.actions_given(
-            self.model, likelihoods.precision, likelihoods.information
-        )
-        effects, _ = self._given_messages(messages)
-        return GaussianState(effects, actions, zero, zero, none, none, likelihoods)
+        if self.refits:
+            return _init_likelihoods(self, capacity=max(self.capacity, room))
+        return _state_of(self, self._prior(), acting.no_data(self.model))
 
     def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
         """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
@@ -141,6 +140,15 @@ class GaussianBackend(Backend[GaussianState]):
         seen = many_observations(self.hierarchy, contexts, actions, rewards)
         state = self.reserve(state, len(seen.contexts))
         return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
+
+    def forget(self, state: GaussianState, factor: Any) -> GaussianState:
+        """The state in which everything seen so far counts `factor` times as much: see `forgetting`.
+
+        Gaussian rewards only, with or without a link. The log evidence becomes NaN: what is left is
+        no longer the density of any rewards. A factor of one changes nothing, bit for bit; inside
+        `jit` so does one outside (0, 1], which is counted as rejected.
+        """
+        return forget(self, state, as_factor(self, factor))
 
     def reserve(self, state: GaussianState, more: int) -> GaussianState:
         """The same state with room for `more` observations, where observations are kept.
@@ -176,6 +184,26 @@ class GaussianBackend(Backend[GaussianState]):
                 if hasattr(part, name):
                     counts[name] = getattr(part, name)
         return counts
+
+
+def _state_of(
+    backend: GaussianBackend, effects: Any, actions: ActionState, likelihoods: Any = None
+) -> GaussianState:
+    """A state that has seen nothing."""
+    zero = jnp.zeros((), backend.model.root.dtype)
+    none = jnp.zeros((), jnp.int32)
+    return GaussianState(effects, actions, zero, zero, none, none, likelihoods)
+
+
+@partial(jax.jit, static_argnames="capacity")
+def _init_likelihoods(backend: GaussianBackend, *, capacity: int) -> GaussianState:
+    """The prior, with room for so many observations that are fitted again and again."""
+    likelihoods = no_likelihoods(backend, capacity)
+    actions, messages = acting.actions_given(
+        backend.model, likelihoods.precision, likelihoods.information
+    )
+    effects, _ = backend._given_messages(messages)
+    return _state_of(backend, effects, actions, likelihoods)
 
 
 @jax.jit

@@ -83,6 +83,9 @@ class Laplace(JointBackend):
         fitted = link_effects.fit_effects(self.model, self.prior, effects, actions)
         return fitted, jnp.zeros((), self.model.root.dtype)
 
+    def _given_actions(self, effects: Any, actions: ActionState) -> Any:
+        return link_effects.fit_effects(self.model, self.prior, effects, actions)
+
     def __repr__(self) -> str:
         return f"Laplace({self.hierarchy!r}, sites={self.sites!r})"
 

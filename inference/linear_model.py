@@ -72,7 +72,7 @@ class Arrows:
 
     def all_rows(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
         """`Gamma_i z` for every action `i`, `z` given as the vectors of each level above."""
-        parts = (mix(weights, above[parent]).T for parent, weights in self.weights.items())
+        parts = (_mix_columns(weights, above[parent]) for parent, weights in self.weights.items())
         return functools.reduce(operator.add, parts)
 
     def row(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, " d"]:
@@ -93,6 +93,13 @@ class Arrows:
         dtype = jnp.result_type(float)
         basis = jnp.eye(self.dim, dtype=dtype)
         return jax.vmap(lambda v: self.row_transposed(action, v))(basis)
+
+
+def _mix_columns(weights: Any, parents: Float[Array, "P d"]) -> Float[Array, "d K"]:
+    """`mix` with the actions last: written as a transpose, a batch would be left in the other order."""
+    if isinstance(weights, Sparse) or weights.ndim == 4:
+        return mix(weights, parents).T
+    return jnp.einsum("kl,ld->dk", weights, parents)
 
 
 register_declaration(Arrows, arrays=("weights",), static=("layout", "dim"))

@@ -15,7 +15,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Bool, Float, Int
 
-from .actions import ActionState, Messages
+from .actions import ActionState, Messages, messages_of
 from .joint_effects import JointSums, add_up, given_sums
 from .linear_model import ActionModel, GaussianVector
 
@@ -55,7 +55,7 @@ def fit_effects(
     A step costs O(K d N^2 + N^3). Steps use Gauss and Newton's curvature, which is never indefinite,
     and go only as far as the density rises.
     """
-    messages = _messages(model, actions)
+    messages = messages_of(model, actions)
     tolerance = 100 * jnp.finfo(prior.mean.dtype).eps
     fractions = 0.5 ** jnp.arange(8.0)
 
@@ -87,16 +87,6 @@ def fit_effects(
     definite = jnp.isfinite(root).all()
     root = jnp.where(definite, root, given_sums(prior, safe).root)
     return LinkEffects(mode, root, effects.unconverged + ~settled, effects.indefinite + ~definite)
-
-
-def _messages(model: ActionModel, actions: ActionState) -> Messages:
-    """What every action says of its displacement, from all its rewards."""
-    K, d = model.num_actions, model.dim
-    identity = jnp.broadcast_to(jnp.eye(d, dtype=actions.center.dtype), (K, d, d))
-    weighed = model.weigh_rows(jnp.moveaxis(actions.root, -1, 0))
-    precision = model.weigh_rows(identity) - weighed @ jnp.swapaxes(weighed, -1, -2)
-    shift = (actions.center - model.mean).T[..., None]
-    return Messages(precision, model.weigh_rows(shift)[..., 0])
 
 
 def _expand(
