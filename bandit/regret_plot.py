@@ -3,22 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..models.render import Picture
+from ..models.look import COLOURS, DASHES, MARKERS, bare, blank
 
 if TYPE_CHECKING:
     from .simulation import Simulation
 
-__all__ = ["plot_regret"]
+__all__ = ["draw_line", "plot_regret"]
 
-# Okabe and Ito's colours, told apart by every eye; in grey, dashes and markers tell lines apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "X", "P")
 LONGEST = 40  # letters of a name
 
 
@@ -26,35 +22,42 @@ def plot_regret(simulation: "Simulation") -> Figure:
     """Mean regret up to each round; bands are one standard error to either side."""
     means, errors = simulation.mean(), simulation.standard_error()
     names = [_shortened(name) for name in means]
-    size = 6.6 + 0.1 * max(map(len, names), default=0), max(4.2, 0.5 + 0.23 * len(names))
-    figure = Picture(figsize=size, dpi=100, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    width = 6.6 + 0.1 * max(map(len, names), default=0)
+    figure = blank(width, max(4.2, 0.5 + 0.23 * len(names)))
     axes = figure.subplots()
-    rounds = range(1, simulation.horizon + 1)
-    lines = []
-    for i, (name, mean) in enumerate(means.items()):
-        lines += axes.plot(rounds, mean, **_look(i, len(means), simulation.horizon))
-        low, high = mean - errors[name], mean + errors[name]
-        axes.fill_between(rounds, low, high, color=lines[-1].get_color(), alpha=0.2, linewidth=0)
+    rounds = np.arange(1, simulation.horizon + 1)
+    lines = [
+        draw_line(axes, rounds, mean, errors[name], i, len(means))
+        for i, (name, mean) in enumerate(means.items())
+    ]
     axes.set_xlabel("round")
     axes.set_ylabel("regret up to the round, mean over runs")
     axes.set_xlim(0, simulation.horizon)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
+    bare(axes)
     if lines:
         _legend(figure, names, lines)
     return figure
 
 
-def _look(i: int, lines: int, horizon: int) -> dict[str, Any]:
+def draw_line(
+    axes: Axes, x: np.ndarray, mean: np.ndarray, error: np.ndarray, i: int, lines: int
+) -> Line2D:
+    """The `i`-th of so many lines, with a band of one standard error to either side."""
+    (line,) = axes.plot(x, mean, **_look(i, lines, len(x)))
+    axes.fill_between(x, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
+    return line
+
+
+def _look(i: int, lines: int, points: int) -> dict[str, Any]:
     """Colour, dashes and markers of a line; where colours come round again, the others do not."""
     turn = i // len(COLOURS)
     return {
         "color": COLOURS[i % len(COLOURS)],
         "linestyle": DASHES[(i + turn) % len(DASHES)],
         "marker": MARKERS[(i + 2 * turn) % len(MARKERS)],
-        "markevery": (horizon * (i + 1) // (8 * lines), horizon // 8 + 1),
+        "markevery": (points * (i + 1) // (8 * lines), points // 8 + 1),
         "markersize": 5,
         "clip_on": False,
     }

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +11,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from .atomic_file import replace_file
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Played", "Simulation"]
+__all__ = ["Played", "Simulation", "standard_error"]
 
 _FORMAT = 1
 
@@ -77,14 +77,14 @@ class Simulation:
 
     def standard_error(self) -> dict[str, np.ndarray]:
         """Policy name -> (horizon,) standard error of `mean`; NaN for a single run."""
-        return {name: _standard_error(_cumulative(part)) for name, part in self._with_runs()}
+        return {name: standard_error(_cumulative(part)) for name, part in self._with_runs()}
 
     def summary(self) -> pd.DataFrame:
         """A row for each policy: mean and standard error of the total regret, runs and troubles."""
         rows = {}
         for name, part in self.played.items():
             total = part.regret.sum(1, dtype=float)
-            row = {"mean": total.mean() if len(total) else np.nan, "se": _standard_error(total)}
+            row = {"mean": total.mean() if len(total) else np.nan, "se": standard_error(total)}
             counts = {trouble: int(count.sum()) for trouble, count in part.troubles.items()}
             rows[name] = row | {"runs": len(total)} | counts
         table = pd.DataFrame.from_dict(rows, orient="index")
@@ -133,7 +133,7 @@ class Simulation:
         }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, about=np.asarray(json.dumps(about)), **arrays)
-        _replace(Path(path), buffer.getvalue())
+        replace_file(Path(path), buffer.getvalue())
 
     @staticmethod
     def load(path: Any) -> "Simulation":
@@ -171,30 +171,9 @@ def _cumulative(part: Played) -> np.ndarray:
     return np.cumsum(part.regret, axis=1, dtype=float)
 
 
-def _standard_error(values: np.ndarray) -> Any:
+def standard_error(values: np.ndarray) -> Any:
+    """Of the mean over the first axis; NaN for a single value."""
     runs = len(values)
     if runs < 2:
         return np.full(values.shape[1:], np.nan)[()]
     return values.std(0, ddof=1) / np.sqrt(runs)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside the file and rename, so that a full disk or a killed process spoils nothing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.chmod(temporary, 0o666 & ~_umask())
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """What the user keeps from others in new files; `mkstemp` keeps everything from them."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -6,7 +6,6 @@ memory is bounded and a user can watch and stop; tiles of all policies share the
 run depends on its own key alone: neither tiles nor stretches change a bit of it.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -21,18 +20,16 @@ import numpy as np
 from jax import Array
 from tqdm.auto import tqdm
 
-from ..inference import Backend
-from ..models import Hierarchy
 from ..models.arrays import as_count
-from .compile_cache import compile_cache
-from .environment import Environment, Instance, Problem
-from .keys import fused_key, plain_key
-from .policy import Policy
+from .cores import cores
+from .environment import Problem
+from .interrupt import interrupt_sets
+from .keys import fused_key
+from .program_cache import compile_cache
+from .run import Maker, begin, stretch
 from .simulation import Played, Simulation
 
-__all__ = ["compiled_tile", "simulate", "told_truth"]
-
-Maker = Callable[..., Policy[Any]]
+__all__ = ["compiled_tile", "simulate"]
 
 _MOST_RUNS = 50  # side by side: more would only take more memory
 # XLA leaves out an axis of length one and then rounds differently: a lone run gets a companion.
@@ -40,20 +37,8 @@ _LEAST_RUNS = 2
 _TILE_BYTES = 2**28  # of the actions of all runs of a tile, about
 _MOST_ROUNDS = 1000  # of a stretch, after which a user may stop
 
-
-class _ToldTruth(NamedTuple):
-    """A maker that is shown the environment."""
-
-    make: Maker
-    sees_truth: bool = True
-
-    def __call__(self, hierarchy: Hierarchy, environment: Environment) -> Policy[Any]:
-        return _make(self.make, Instance(environment.hierarchy, environment))
-
-
-def told_truth(make: Maker) -> Maker:
-    """The same policy, told the hierarchy that the environment was drawn from."""
-    return _ToldTruth(make)
+# NumPyro keeps its effect handlers for the process: of several threads, one at a time may trace a program.
+_tracing = threading.Lock()
 
 
 def simulate(
@@ -62,7 +47,7 @@ def simulate(
     horizon: int,
     runs: int,
     key: Any,
-    progress: bool = True,
+    progress: bool | Callable[[int], None] = True,
     *,
     runs_at_once: int | None = None,
     rounds_at_once: int | None = None,
@@ -81,14 +66,16 @@ def simulate(
         horizon: rounds of a run.
         runs: independent runs.
         key: a seed or a key; it decides everything.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; or a function that is called now and then with the
+            number of rounds that were played since. What it raises ends the simulation.
         runs_at_once: runs side by side; None takes as many as pay.
         rounds_at_once: rounds between two looks at the keyboard; None takes up to a thousand.
     """
     problem, makers = _checked(problem, policies)
     horizon, runs = as_count(horizon, "simulate horizon"), as_count(runs, "simulate runs")
     at_once = runs_at_once, rounds_at_once
-    plan = _plan(horizon, runs, len(makers), *at_once, _runs_that_fit(problem))
+    with _tracing:
+        plan = _plan(horizon, runs, len(makers), *at_once, _runs_that_fit(problem))
     key = fused_key(key)
     jobs = {name: _Job(name, problem, make, plan, key) for name, make in makers.items()}
     with compile_cache():
@@ -125,8 +112,7 @@ def _plan(
     rounds_at_once: int | None,
     most_runs: int = _MOST_RUNS,
 ) -> _Plan:
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = workers or 1
+    workers = cores()
     if runs_at_once is None:
         tiles = max(-(-runs // most_runs), min(runs, -(-workers // policies)))
     else:
@@ -138,78 +124,6 @@ def _plan(
         most = as_count(rounds_at_once, "simulate rounds_at_once")
     stretches = -(-horizon // most)
     return _Plan(horizon, runs, tiles, width, stretches, -(-horizon // stretches), workers)
-
-
-class _Round(NamedTuple):
-    """What a round starts with."""
-
-    context: Array
-    key_act: Array
-    key_reward: Array
-
-
-def _round(environment: Environment, key: Array, t: Array) -> _Round:
-    key_context, key_act, key_reward = jax.random.split(jax.random.fold_in(key, t), 3)
-    return _Round(environment.context(key_context), key_act, key_reward)
-
-
-class _Run(NamedTuple):
-    """A run between two rounds."""
-
-    policy: Policy[Any]
-    environment: Environment
-    state: Any
-    key: Array
-    next: _Round
-
-
-def _begin(problem: Problem, make: Maker, room: int, key: Array) -> _Run:
-    key_instance, key_policy, key_rounds = jax.random.split(key, 3)
-    instance = problem.sample(plain_key(key_instance))
-    policy = _make(make, instance)
-    state = policy.init(key_policy, room=room)
-    first = _round(instance.environment, key_rounds, jnp.zeros((), jnp.uint32))
-    return _Run(policy, instance.environment, state, key_rounds, first)
-
-
-def _make(make: Maker, instance: Instance) -> Policy[Any]:
-    policy = make(*instance) if getattr(make, "sees_truth", False) else make(instance.hierarchy)
-    if not isinstance(policy, Policy):
-        hint = f": write ThompsonSampling({policy!r})" if isinstance(policy, Backend) else ""
-        raise TypeError(f"a policy of simulate is {policy!r}; expected a Policy{hint}")
-    return policy
-
-
-def _stretch(
-    run: _Run, start: Array, end: Array, rounds: int
-) -> tuple[_Run, tuple[Array, Array], dict[str, Array]]:
-    """Rounds from `start` on, `rounds` of them but none from `end` on.
-
-    Gives the run after them, regrets and actions, and the policy's troubles so far.
-    """
-    policy, environment, key = run.policy, run.environment, run.key
-
-    def play(i: Array, carry: tuple[Any, _Round, Array, Array]):
-        state, now, regrets, actions = carry
-        action = policy.act(now.key_act, state, now.context)
-        reward = environment.reward(now.key_reward, now.context, action)
-        state = policy.update(state, now.context, action, reward)
-        means = environment.mean_rewards(now.context)
-        # The next round is made here and carried over: a context that XLA has to look up in a table of
-        # all rounds would keep it from computing several actions at a time.
-        following = _round(environment, key, start + i + 1)
-        regret = means.max() - means[action]
-        return state, following, regrets.at[i].set(regret), actions.at[i].set(action)
-
-    regrets = jnp.zeros(rounds, environment.theta.dtype)
-    begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32)
-    count = jnp.minimum(jnp.uint32(rounds), end - start)
-    state, now, regrets, actions = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
-    return run._replace(state=state, next=now), (regrets, actions), _counts(policy, state)
-
-
-def _counts(policy: Policy[Any], state: Any) -> dict[str, Array]:
-    return {name: jnp.asarray(n, jnp.int32) for name, n in policy.troubles(state).items()}
 
 
 @contextmanager
@@ -237,13 +151,13 @@ class _Job:
         plan = self.plan
         # One run after the other: side by side, a product with weights that all runs share would be one
         # product for all, which rounds according to how many there are.
-        begin = partial(jax.lax.map, partial(_begin, self.problem, self.make, plan.horizon))
-        stretch = jax.vmap(partial(_stretch, rounds=plan.rounds), in_axes=(0, None, None))
+        begin_all = partial(jax.lax.map, partial(begin, self.problem, self.make, plan.horizon))
+        play_all = jax.vmap(partial(stretch, rounds=plan.rounds), in_axes=(0, None, None))
         keys, count = self._keys(0), jnp.zeros((), jnp.uint32)
-        with _named(self.name):
-            tile = jax.eval_shape(begin, keys)
-            stretch = jax.jit(stretch, donate_argnums=0).lower(tile, count, count)
-            return jax.jit(begin).lower(keys), stretch
+        with _named(self.name), _tracing:
+            tile = jax.eval_shape(begin_all, keys)
+            playing = jax.jit(play_all, donate_argnums=0).lower(tile, count, count)
+            return jax.jit(begin_all).lower(keys), playing
 
     def _keys(self, tile: int) -> Array:
         runs = tile * self.plan.width + jnp.arange(self.plan.width)
@@ -251,16 +165,16 @@ class _Job:
 
     def play(self, tile: int, compiled: Any, tick: Callable[[], None], stop: Any) -> Played | None:
         """All rounds of one tile of runs; None if it was stopped on the way."""
-        begin, stretch = compiled
+        begin_all, play_all = compiled
         regrets, actions, run, troubles = [], [], None, {}
         end = jnp.asarray(self.plan.horizon, jnp.uint32)
         for i in range(self.plan.stretches):
             if stop.is_set():
                 return None
             if run is None:
-                run = jax.tree.map(jnp.copy, begin(self._keys(tile)))  # its own, to give away
+                run = jax.tree.map(jnp.copy, begin_all(self._keys(tile)))  # its own, to give away
             start = jnp.asarray(i * self.plan.rounds, jnp.uint32)
-            run, (regret, action), troubles = stretch(run, start, end)
+            run, (regret, action), troubles = play_all(run, start, end)
             regrets.append(np.asarray(regret))
             actions.append(np.asarray(action))
             tick()
@@ -282,8 +196,8 @@ def _options() -> dict[str, Any]:
 
 
 def _compiled(lowered: tuple[Any, Any]) -> tuple[Any, Any]:
-    begin, stretch = (half.compile(compiler_options=_options()) for half in lowered)
-    return begin, stretch
+    begin_all, play_all = (half.compile(compiler_options=_options()) for half in lowered)
+    return begin_all, play_all
 
 
 def compiled_tile(
@@ -295,27 +209,29 @@ def compiled_tile(
     gives the runs, regrets and actions, and troubles.
     """
     job = _Job("measured", problem, make, _plan(rounds, runs, 1, runs, rounds), fused_key(key))
-    begin, stretch = _compiled(job.lower())
+    begin_all, play_all = _compiled(job.lower())
     end = jnp.asarray(rounds, jnp.uint32)
-    first = lambda: jax.tree.map(jnp.copy, begin(job._keys(0)))  # noqa: E731
-    return first, lambda run, start: stretch(run, start, end)
+    first = lambda: jax.tree.map(jnp.copy, begin_all(job._keys(0)))  # noqa: E731
+    return first, lambda run, start: play_all(run, start, end)
 
 
 def _play_all(
-    jobs: Mapping[str, _Job], plan: _Plan, progress: bool
+    jobs: Mapping[str, _Job], plan: _Plan, progress: bool | Callable[[int], None]
 ) -> tuple[dict[str, Played], bool]:
     """Compile and play everything on as many threads as there are cores."""
-    stop, interrupted = threading.Event(), False
+    stop = threading.Event()
     done: dict[str, dict[int, Played]] = {name: {} for name in jobs}
     bar = tqdm(
         total=len(jobs) * plan.tiles * plan.width * plan.stretches * plan.rounds,
         unit="round",
         unit_scale=True,
-        disable=not progress,
+        disable=progress is not True,
         desc="compiling",
     )
 
     def tick() -> None:
+        if callable(progress):
+            progress(plan.width * plan.rounds)
         bar.set_description("playing", refresh=False)
         bar.update(plan.width * plan.rounds)
 
@@ -336,21 +252,24 @@ def _play_all(
                     futures.append(pool.submit(play, job, tile, compiled))
 
         try:
-            for job in jobs.values():
-                futures.append(pool.submit(start, job, job.lower()))
-            _wait(futures)
+            with interrupt_sets(stop):
+                for job in jobs.values():
+                    if not stop.is_set():
+                        futures.append(pool.submit(start, job, job.lower()))
+                _wait(futures)
         except KeyboardInterrupt:
-            interrupted = True
+            if stop.is_set():  # the second one: the user will not wait
+                raise
             stop.set()
             _wait(futures)
         except BaseException:
             stop.set()
             raise
-    return {name: _joined(parts, plan) for name, parts in done.items()}, interrupted
+    return {name: _joined(parts, plan) for name, parts in done.items()}, stop.is_set()
 
 
 def _wait(futures: list[Future[None]]) -> None:
-    """Until all are through, with those that they add; short waits let a keyboard interrupt through."""
+    """Until all are through, with those that they add; short waits let Ctrl-C through."""
     while waiting := [future for future in futures if not _is_through(future)]:
         wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
 

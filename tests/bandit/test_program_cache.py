@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from mixts.bandit.compile_cache import VARIABLE, cache_folder, compile_cache
+from mixts.bandit.program_cache import VARIABLE, cache_folder, compile_cache
 
 FOLDER = "jax_compilation_cache_dir"
 SECONDS = "jax_persistent_cache_min_compile_time_secs"
@@ -26,7 +26,7 @@ def listen(event, **_):
         counts[name] += event == f"/jax/compilation_cache/cache_{name}"
 
 jax.monitoring.register_event_listener(listen)
-importlib.import_module("mixts.bandit.compile_cache").WORTH_KEEPING = 0
+importlib.import_module("mixts.bandit.program_cache").WORTH_KEEPING = 0
 from mixts.bandit import SyntheticProblem, ThompsonSampling, UniformRandom, simulate
 from mixts.inference import ClosedForm
 
@@ -75,6 +75,18 @@ def test_settings_hold_inside_only(tmp_path, monkeypatch, settings):
     assert {name: getattr(jax.config, name) for name in settings} == settings
     with pytest.raises(KeyboardInterrupt), compile_cache():
         raise KeyboardInterrupt
+    assert {name: getattr(jax.config, name) for name in settings} == settings
+
+
+def test_blocks_may_overlap(tmp_path, monkeypatch, settings):
+    """As those of two threads do: the last to leave puts everything back."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "here"))
+    first, second = compile_cache(), compile_cache()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert getattr(jax.config, FOLDER) == str(tmp_path / "here")
+    second.__exit__(None, None, None)
     assert {name: getattr(jax.config, name) for name in settings} == settings
 
 

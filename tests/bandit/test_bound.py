@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mistakes import cases, check_refused
-from mixts.bandit.regret_bound import regret_bound
+from mixts.bandit.bound import regret_bound
 from mixts.models import (
     Gaussian,
     Hierarchy,
@@ -39,13 +39,7 @@ def theorem(K, L, d, n, kappa_x, kappa_b, sigma, sigma_0, sigma_psi, delta):
     inside = K * kappa_b * sigma_psi**2 / (sigma_0**2 + sigma**2 / (n * kappa_x))
     effects = d * L * c_e * math.log(1 + inside)
     c = math.sqrt(2 / math.pi * kappa_x * (sigma_0**2 + kappa_b * sigma_psi**2)) * K
-    rest = c * n * delta
-    return (
-        math.sqrt(2 * n * (actions + effects) * math.log(1 / delta)) + rest,
-        actions,
-        effects,
-        rest,
-    )
+    return with_total(n, actions, effects, c, delta)
 
 
 def general(K, L, d, n, kappa_x, kappa_b, sigma, high, low, psi, delta):
@@ -57,13 +51,14 @@ def general(K, L, d, n, kappa_x, kappa_b, sigma, high, low, psi, delta):
     inside = 1 / low - 1 / (high**2 * (kappa_x * n / sigma**2 + 1 / low))
     effects = d * L * c_e * math.log(1 + K * kappa_b * psi * inside)
     c = math.sqrt(2 / math.pi * kappa_x * (high + high**2 * psi * kappa_b / low**2)) * K
+    return with_total(n, actions, effects, c, delta)
+
+
+def with_total(n, actions, effects, c, delta):
+    """The bound, its two terms, and what failing confidence intervals add."""
     rest = c * n * delta
-    return (
-        math.sqrt(2 * n * (actions + effects) * math.log(1 / delta)) + rest,
-        actions,
-        effects,
-        rest,
-    )
+    total = math.sqrt(2 * n * (actions + effects) * math.log(1 / delta)) + rest
+    return total, actions, effects, rest
 
 
 def parts(bound):

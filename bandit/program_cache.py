@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,11 @@ __all__ = ["cache_folder", "compile_cache"]
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
 WORTH_KEEPING = 0.3  # seconds of compiling
+
+# JAX's settings are the process's: of several threads, the first to come in sets them and the last to
+# leave puts them back.
+_lock = threading.Lock()
+_inside: list[dict[str, object]] = []
 
 
 def cache_folder() -> Path | None:
@@ -36,26 +42,38 @@ def compile_cache() -> Iterator[None]:
     A user who has set JAX's own cache keeps it. A folder that cannot be written to costs nothing but
     the time to compile.
     """
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    folder = cache_folder()
-    if folder is None or getattr(jax.config, names[0]):
-        yield
-        return
-    before = {name: getattr(jax.config, name) for name in names}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        usable = os.access(folder, os.W_OK)
-    except OSError:
-        usable = False
-    if not usable:
-        yield
-        return
-    compilation_cache.reset_cache()
-    jax.config.update(names[0], str(folder))
-    jax.config.update(names[1], WORTH_KEEPING)
+    with _lock:
+        _enter()
     try:
         yield
     finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+        with _lock:
+            _leave()
+
+
+def _enter() -> None:
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    folder = cache_folder()
+    if not _inside and folder is not None and not before[names[0]] and _usable(folder):
         compilation_cache.reset_cache()
+        jax.config.update(names[0], str(folder))
+        jax.config.update(names[1], WORTH_KEEPING)
+    _inside.append(before)
+
+
+def _leave() -> None:
+    before = _inside.pop()
+    if not _inside:
+        for name, value in before.items():
+            if getattr(jax.config, name) != value:
+                jax.config.update(name, value)
+                compilation_cache.reset_cache()
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)

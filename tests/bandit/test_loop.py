@@ -1,7 +1,6 @@
 """The loop: what is played, that nothing but the key decides it, and what happens when it stops."""
 
 import _thread
-import importlib
 import os
 import signal
 import threading
@@ -27,14 +26,15 @@ from mixts.bandit import (
     ThompsonSampling,
     UniformRandom,
     best_action,
+    instance_of_run,
+    loop,
+    program_cache,
     simulate,
     told_truth,
 )
 from mixts.inference import ClosedForm, Laplace, Nuts
 from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson
 from sampling import common_taste, common_taste_hierarchy, unoptimised
-
-loop = importlib.import_module("mixts.bandit.simulate")  # the package has a function of that name
 
 PROBLEM = SyntheticProblem(4, 2, 3)
 HORIZON, RUNS, KEY = 12, 7, 5
@@ -45,7 +45,7 @@ def programs(tmp_path_factory):
     """These tests mostly compile: let them share what they compile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIXTS_CACHE", str(tmp_path_factory.mktemp("programs")))
-        patch.setattr(importlib.import_module("mixts.bandit.compile_cache"), "WORTH_KEEPING", 0)
+        patch.setattr(program_cache, "WORTH_KEEPING", 0)
         yield
 
 
@@ -452,17 +452,36 @@ def one_at_a_time(monkeypatch):
     signal.signal(signal.SIGINT, before)
 
 
+def press(monkeypatch):
+    """Ctrl-C as it usually comes."""
+    return _thread.interrupt_main
+
+
+def raise_elsewhere(monkeypatch):
+    """Ctrl-C as an exception, where an application has a handler that raises one."""
+    pressed, original = threading.Event(), loop.wait
+
+    def wait(*args, **kwargs):
+        if pressed.is_set():
+            pressed.clear()
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "wait", wait)
+    return pressed.set
+
+
 @pytest.mark.usefixtures("one_at_a_time")
-@pytest.mark.parametrize("missed", [(), (1,)])
-def test_an_interrupt_keeps_what_is_finished(monkeypatch, missed):
+@pytest.mark.parametrize(("how", "missed"), [(press, ()), (press, (1,)), (raise_elsewhere, ())])
+def test_an_interrupt_keeps_what_is_finished(monkeypatch, how, missed):
     """Tiles of two runs: Ctrl-C comes in the third, and a tile before it may have been stopped."""
-    whole, original = simple(), loop._Job.play
+    whole, original, interrupt = simple(), loop._Job.play, how(monkeypatch)
 
     def play(job, tile, compiled, tick, stop):
         if tile in missed:
             return None
-        if tile == 2:
-            _thread.interrupt_main()
+        if tile == 2 and not stop.is_set():
+            interrupt()
             assert stop.wait(60)
         return original(job, tile, compiled, tick, stop)
 
@@ -501,6 +520,25 @@ def test_a_stop_within_a_tile_comes_after_a_stretch(monkeypatch):
     assert found.regret["uniform"].shape == (0, HORIZON)
 
 
+@pytest.mark.usefixtures("one_at_a_time")
+def test_nothing_more_is_made_after_an_interrupt():
+    made = []
+
+    def making(name):
+        def make(hierarchy):
+            if not made:
+                _thread.interrupt_main()
+            made.append(name)
+            return UniformRandom(hierarchy)
+
+        return make
+
+    found = played(make={name: making(name) for name in ("first", "second")})
+    assert found.interrupted
+    assert set(made) == {"first"}
+    assert len(found.regret["first"]) == len(found.regret["second"]) == 0
+
+
 def failing_maker(hierarchy):
     raise ArithmeticError("no such policy today")
 
@@ -535,6 +573,32 @@ def test_an_error_while_playing_says_whose_it_is(monkeypatch):
         played(make={"the first": UniformRandom, "fine": greedy})
     assert any("'the first'" in note for note in failure.value.__notes__)
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
+
+
+def test_progress_may_be_a_function():
+    """It hears of every round; what it raises ends the simulation."""
+    counts: list[int] = []
+    played(make={"uniform": UniformRandom}, runs=4, progress=counts.append, rounds_at_once=5)
+    assert len(counts) >= 3
+    assert sum(counts) >= 4 * HORIZON
+
+    def enough(rounds: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        played(make={"uniform": UniformRandom}, progress=enough)
+
+
+def test_the_instance_of_a_run_is_the_one_that_is_played():
+    """With one context, regret is what the best action of that instance has more than the one taken."""
+    context = np.array([[1.0, -0.5, 0.3]])
+    problem = SyntheticProblem(4, 2, 3, contexts=context)
+    found = played(problem, make={"uniform": UniformRandom})
+    for run in range(RUNS):
+        theta = instance_of_run(problem, KEY, run).environment.theta
+        means = np.asarray(theta @ context[0])
+        expected = means.max() - means[found.actions["uniform"][run]]
+        np.testing.assert_allclose(found.regret["uniform"][run], expected, atol=1e-5)
 
 
 def test_progress_is_shown_if_wanted(capsys):
