@@ -30,7 +30,8 @@ class SlateProblem(Problem):
         position_bias: (positions,) how much each position is looked at; None is `1 / log2(1 + p)` for
             position `p = 1, 2, ...`.
         reward: the family of rewards, clicks if not said otherwise.
-        item_mean, item_cov: prior of an item.
+        item_mean: prior mean of an item.
+        item_cov: prior covariance of an item.
         slate_cov: what is a slate's own.
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.contexts`.
         seed: of the slates that are drawn.

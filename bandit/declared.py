@@ -7,7 +7,7 @@ from jax import Array
 
 from ..models import Hierarchy
 from .contexts import as_contexts
-from .environment import Instance, Problem, draw_instance
+from .environment import Instance, Problem, check_rewards_known, draw_instance
 
 __all__ = ["HierarchyProblem"]
 
@@ -28,11 +28,7 @@ class HierarchyProblem(Problem):
     def __post_init__(self):
         if not isinstance(self.hierarchy, Hierarchy):
             raise TypeError(f"HierarchyProblem: got {self.hierarchy!r}; expected a Hierarchy")
-        if getattr(self.hierarchy.reward, "is_learned", False):
-            raise ValueError(
-                "HierarchyProblem draws rewards, whose noise must be known; "
-                f"got {self.hierarchy.reward!r}: write Gaussian(<a number>)"
-            )
+        check_rewards_known(self.hierarchy.reward, "HierarchyProblem")
         dim, actions = self.hierarchy.dim, self.hierarchy.num_actions
         contexts = as_contexts(self.contexts, dim, actions, "HierarchyProblem")
         object.__setattr__(self, "contexts", contexts)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
-from .compile_cache import VARIABLE, cache_folder
+from .program_cache import VARIABLE, cache_folder
 from .ratings import Ratings
 
 __all__ = ["Factors", "cached_factors", "factorise", "factors_folder"]
@@ -125,7 +125,8 @@ def _one_form(
     root = np.sqrt(values)
     users, movies = q_users @ left * root, q_movies @ right.T * root
     signs = np.where(movies.sum(0) < 0, -1.0, 1.0)
-    scale = np.sqrt(np.mean(np.sum(users**2, axis=1)))
+    # Where all ratings are the same, vectors have no length to bring to one.
+    scale = np.sqrt(np.mean(np.sum(users**2, axis=1))) or 1.0
     return users * signs / scale, movies * signs * scale
 
 
@@ -164,7 +165,9 @@ def cached_factors(
 
 
 def _fingerprint(ratings: Ratings, dim: int, settings: dict[str, float]) -> str:
-    digest = hashlib.sha256(repr((_VERSION, dim, sorted(settings.items()))).encode())
+    # Another NumPy may round differently, and results promise the same bits for the same versions.
+    method = _VERSION, np.__version__, dim, sorted(settings.items())
+    digest = hashlib.sha256(repr(method).encode())
     for side in (ratings.user, ratings.movie):
         digest.update(np.ascontiguousarray(side, np.int64).tobytes())
     digest.update(np.ascontiguousarray(ratings.stars, np.float64).tobytes())

@@ -18,6 +18,8 @@ __all__ = ["Ratings", "read_ratings", "shipped_ratings"]
 
 SHIPPED = Path(__file__).parent / "data" / "ml-latest-small.npz"
 _LOWEST, _HIGHEST = 0.5, 5.0
+_LAST_ID = 2**53  # ids go through an array of float64
+_MOST_SAID = 100  # letters of a line that is wrong
 
 
 class Ratings(NamedTuple):
@@ -115,16 +117,13 @@ def _columns(file: Path) -> Float[np.ndarray, "n 3"]:
     """Users, movies and stars, every line checked."""
     rows = []
     for number, fields in _lines(file):
-        try:
-            user, movie, stars = int(fields[0]), int(fields[1]), float(fields[2])
-            readable = len(fields) == 4
-        except (ValueError, IndexError):
-            readable, user, movie, stars = False, 0, 0, 0.0
-        if not readable:
-            _damaged(file, number, f"{fields} is not a user, a movie, a rating and a time")
-        if not _LOWEST <= stars <= _HIGHEST:
-            _damaged(file, number, f"a rating of {stars:g}, which is not from 0.5 to 5")
-        rows.append((user, movie, stars))
+        rating = _rating(fields)
+        if rating is None:
+            found = f"{_short(fields)} is not a user, a movie, a rating and a time"
+            _damaged(file, number, found)
+        if not _LOWEST <= rating[2] <= _HIGHEST:
+            _damaged(file, number, f"a rating of {rating[2]:g}, which is not from 0.5 to 5")
+        rows.append(rating)
     if not rows:
         _damaged(file, 1, "no ratings")
     columns = np.asarray(rows, np.float64)
@@ -135,6 +134,22 @@ def _columns(file: Path) -> Float[np.ndarray, "n 3"]:
         line = again + (2 if file.suffix == ".csv" else 1)
         _damaged(file, line, f"a second rating of movie {movie} by user {user}")
     return columns
+
+
+def _rating(fields: list[str]) -> tuple[int, int, float] | None:
+    """User, movie and stars; None if that is not what the fields hold."""
+    try:
+        user, movie, stars, _ = int(fields[0]), int(fields[1]), float(fields[2]), float(fields[3])
+    except (ValueError, IndexError):
+        return None
+    right = len(fields) == 4 and 0 <= user <= _LAST_ID and 0 <= movie <= _LAST_ID
+    return (user, movie, stars) if right else None
+
+
+def _short(fields: list[str]) -> str:
+    """Fields as they are said: a line of a file that is no text may be as long as the file."""
+    said = repr(fields)
+    return said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}..."
 
 
 def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -149,6 +164,8 @@ def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
             for number, fields in enumerate(csv.reader(stream), 1):
                 if number > 1:
                     yield number, fields
+                elif fields and fields[0].isdecimal():
+                    _damaged(file, 1, f"{_short(fields)} where the names of the columns should be")
         except (UnicodeDecodeError, csv.Error) as error:
             _damaged(file, 1, f"text that cannot be read ({error})")
 
@@ -160,7 +177,7 @@ def _titles(file: Path) -> dict[int, str]:
     titles = {}
     for number, fields in _lines(file):
         if len(fields) != 3 or not fields[0].isdecimal():
-            _damaged(file, number, f"{fields} is not a movie, a title and genres")
+            _damaged(file, number, f"{_short(fields)} is not a movie, a title and genres")
         titles[int(fields[0])] = fields[1]
     return titles
 

@@ -32,6 +32,8 @@ class SyntheticProblem(Problem):
         effect_cov: `Sigma_Psi`, as a `Level` takes it.
         action_cov: `Sigma_{0,i}`, as a `Level` takes it.
         weights: (K, L), or (K, J) where there are items; None draws them in each run.
+        matrix_weights: draw matrices for the weights of the actions (`subsec:mixed_model`), (K, L, d, d),
+            with entries uniform on [-1, 1].
         link: elementwise function of the weighted sum (`subsec:non_linear_mixed_model`).
         num_items: `J`, the size of a level between effects and actions (`subsec:multi_level`); None for
             two levels. Weights of items on effects are drawn in each run.
@@ -39,7 +41,8 @@ class SyntheticProblem(Problem):
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.contexts`.
         misspecified: tell the agent wrong hyper-parameters (`app:robustness_model_misspecification`):
             `Sigma_Psi`, `mu_Psi`, `Sigma_{0,i}` and the weights of the actions, each times a number
-            from (0, 2) drawn in each run. A policy wrapped in `told_truth` is told the right ones.
+            from (0, 2) drawn in each run, from 0.001 on: no covariance is zero. A policy wrapped in
+            `told_truth` is told the right ones.
     """
 
     num_actions: int = 100
@@ -51,6 +54,7 @@ class SyntheticProblem(Problem):
     effect_cov: Any = 3.0
     action_cov: Any = 1.0
     weights: Any = None
+    matrix_weights: bool = False
     link: Callable[[Array], Array] | None = None
     num_items: int | None = None
     item_cov: Any = 1.0
@@ -67,6 +71,11 @@ class SyntheticProblem(Problem):
         if self.weights is not None:
             weights = as_numbers(self.weights, "SyntheticProblem weights")
             object.__setattr__(self, "weights", weights)
+            if self.matrix_weights:
+                raise ValueError(
+                    "SyntheticProblem: matrix_weights=True draws weights, and weights are given too; "
+                    "expected one of the two: given weights may be matrices, (K, L, d, d)"
+                )
         contexts = as_contexts(self.contexts, self.dim, self.num_actions, "SyntheticProblem")
         object.__setattr__(self, "contexts", contexts)
         check_rewards_known(self.reward, "SyntheticProblem")
@@ -88,19 +97,20 @@ class SyntheticProblem(Problem):
         parent = levels[-1]
         weights = self.weights
         if weights is None:
-            weights = _uniform(key_actions, self.num_actions, parent.size)
+            matrix = (self.dim, self.dim) if self.matrix_weights else ()
+            weights = _uniform(key_actions, self.num_actions, parent.size, *matrix)
         parents = {parent.name: weights}
         K, cov, link = self.num_actions, self.action_cov, self.link
         levels += [Level("action", K, parents=parents, cov=cov, link=link)]
         return Hierarchy(levels, self.reward, self.dim)
 
 
-def _uniform(key: Array, size: int, parents: int) -> Array:
-    return jax.random.uniform(key, (size, parents), minval=-1.0, maxval=1.0)
+def _uniform(key: Array, *shape: int) -> Array:
+    return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
 
 def _misspecified(key: Array, hierarchy: Hierarchy) -> Hierarchy:
-    """The hierarchy with each hyper-parameter times a number of its own from (0, 2)."""
+    """The hierarchy with each hyper-parameter times a number of its own from (0.001, 2)."""
     factors = jax.random.uniform(key, (4,), minval=1e-3, maxval=2.0)
     effect, *between, action = hierarchy.levels
     wrong = [

@@ -137,6 +137,15 @@ def test_titles(tmp_path):
 DAMAGED = {
     "cut off": ("dat", ONE_M + "2::91", "line 4"),
     "not a number": ("csv", LATEST.replace("914", "?"), "line 3"),
+    "cut off before the time": ("csv", LATEST + "7,915,1.0,", "line 5"),
+    "an id too long for a number": ("csv", LATEST + f"7,{'9' * 400},1.0,5\n", "line 5"),
+    "an id that others would be taken for": ("csv", LATEST + f"7,{2**53 + 1},1.0,5\n", "line 5"),
+    "an id below zero": ("dat", ONE_M + "-7::915::1::5\n", "line 4"),
+    "no header": (
+        "csv",
+        LATEST.partition("\n")[2],
+        "line 1: ['7', '661', '3.5', '964982703'] where",
+    ),
     "no rating": ("csv", LATEST.replace("0.5", ""), "line 4"),
     "off the scale": ("csv", LATEST.replace("0.5", "0.0"), "line 4: a rating of 0"),
     "NaN": ("csv", LATEST.replace("0.5", "nan"), "line 4: a rating of nan"),
@@ -145,6 +154,7 @@ DAMAGED = {
     "no ratings": ("csv", "userId,movieId,rating,timestamp\n", "no ratings"),
     "empty": ("dat", "", "no ratings"),
     "not text": ("csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "cannot be read"),
+    "one long line": ("dat", b"\xff" * 10_000, "... is not"),
 }
 
 
@@ -160,6 +170,7 @@ def test_damaged_files_are_refused_in_a_line(tmp_path, mistake):
     assert found in message
     assert "download" in message
     assert "\n" not in message
+    assert len(message) - len(str(file)) < 500
 
 
 def test_damaged_titles_are_refused(tmp_path):
@@ -246,6 +257,14 @@ def test_the_form_of_the_factors_does_not_change_their_products():
     )
 
 
+def test_ratings_that_are_all_the_same_have_no_vectors():
+    same = small()._replace(stars=np.full_like(small().stars, 3.0))
+    factors = factors_of(same, 2, sweeps=2)
+    assert (factors.users == 0).all()
+    assert (factors.movies == 0).all()
+    assert factors.mean == 3.0
+
+
 def test_factors_predict_ratings_that_were_held_out():
     """By a tenth better than the mean rating does; less so without centring."""
     ratings = shipped_ratings()
@@ -307,6 +326,13 @@ def test_other_settings_are_other_files(folder, changes):
     given = {"dim": 2, "sweeps": 3, **changes}
     expected = factors_of(small(), **given)
     np.testing.assert_array_equal(cached_factors(small(), **given).movies, expected.movies)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_another_numpy_makes_another_file(folder, monkeypatch):
+    cached_factors(small(), 2, sweeps=2)
+    monkeypatch.setattr(np, "__version__", "99")
+    cached_factors(small(), 2, sweeps=2)
     assert len(list(folder.iterdir())) == 2
 
 

@@ -154,6 +154,15 @@ def test_drawn_weights_are_uniform():
     assert np.all(np.abs((theta**2).mean(0) - (1 + 2)) < 5 * error)
 
 
+def test_drawn_weights_may_be_matrices():
+    problem = SyntheticProblem(40, 2, 3, matrix_weights=True)
+    maps = np.asarray(problem.sample(jax.random.key(0)).hierarchy.actions.parents["effect"])
+    assert maps.shape == (40, 2, 3, 3)
+    # Uniform in [-1, 1]: 720 numbers have a mean with standard error 0.0215.
+    assert np.abs(maps).max() <= 1
+    assert abs(maps.mean()) < 4 * 0.0215
+
+
 def test_links_and_items_stand_between_effects_and_actions():
     """Actions without noise of their own are the link of the weighted items."""
     problem = SyntheticProblem(
@@ -279,6 +288,11 @@ SYNTHETIC = {
         _synthetic(weights=WEIGHTS, num_items=4),
         ValueError,
         ["(5, 2)", "(5, 4)"],
+    ),
+    "weights drawn and given": (
+        _synthetic(weights=WEIGHTS, matrix_weights=True),
+        ValueError,
+        ["matrix_weights=True", "one of the two"],
     ),
     "a negative variance": (_synthetic(action_cov=-1.0), ValueError, ["'action'", "positive"]),
     "a mean too long": (_synthetic(effect_mean=np.zeros(4)), ValueError, ["'effect'", "(4,)"]),

@@ -1,0 +1,74 @@
+"""The files of a figure: pictures, tidy tables, and every round of every run; each written whole."""
+
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+
+from ..atomic_file import replace_file
+from .picture import draw
+from .result import Result
+
+__all__ = ["TABLES", "is_written", "svg", "write_figure"]
+
+TABLES = ("summary", "totals", "curves", "claims")
+# The same numbers make the same bytes: no date, and no random names of shapes.
+_SVG: Any = {"svg.hashsalt": "mixts", "svg.fonttype": "path"}
+_DIGITS = "%.7g"
+
+
+def write_figure(result: Result, folder: Path) -> list[Path]:
+    """Write all files of a figure into `folder` and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "regret.svg": svg(result),
+        "regret.png": _png(result),
+        **{f"{name}.csv": _csv(getattr(result, name)()) for name in TABLES},
+        "regret.nc": _netcdf(result, folder),
+    }
+    for name, content in files.items():
+        replace_file(folder / name, content)
+    return [folder / name for name in files]
+
+
+def is_written(result: Result, folder: Path) -> bool:
+    """Whether the files in `folder` are of this result, and not of another size or seed."""
+    try:
+        return (folder / "totals.csv").read_bytes() == _csv(result.totals())
+    except FileNotFoundError:
+        return False
+
+
+def svg(result: Result) -> bytes:
+    """The picture as SVG."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_SVG):
+        draw(result).savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _png(result: Result) -> bytes:
+    buffer = io.BytesIO()
+    draw(result).savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, float_format=_DIGITS, lineterminator="\n").encode()
+
+
+def _netcdf(result: Result, folder: Path) -> bytes:
+    data = result.to_xarray()
+    data.attrs = {
+        "figure": result.figure.name,
+        "title": result.figure.title,
+        **{name: int(value) for name, value in result.size._asdict().items()},
+    }
+    packed: Any = {name: {"zlib": True, "complevel": 1} for name in data.data_vars}
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".netcdf-") as temporary:
+        path = Path(temporary) / "regret.nc"
+        data.to_netcdf(path, engine="h5netcdf", encoding=packed)
+        return path.read_bytes()

@@ -1,0 +1,69 @@
+"""Figures as data: what may be declared, and that the paper's are all there."""
+
+from collections import defaultdict
+
+import pytest
+
+from mixts.bandit.experiments import all_figures, lower
+from tiny_figures import panel, tiny
+
+PAPER = {
+    "fig:synthetic_regret": 2,
+    "fig:movielens_regret": 2,
+    "fig:app_synthetic_regret_lin": 6,
+    "fig:app_synthetic_regret_log": 6,
+    "fig:app_movielens_regret_lin": 6,
+    "fig:app_movielens_regret_log": 6,
+    "fig:misspecified_synthetic_regret": 3,
+    "fig:uncertain_synthetic_regret": 3,
+}
+CLAIMED = {
+    "subsec:non_linear_mixed_model",
+    "subsec:multi_level",
+    "subsec:mixed_model",
+    "app:posterior_approximation",
+    "thm:regret",
+}
+
+
+def test_every_figure_of_the_paper_is_there_with_all_its_panels():
+    found = {figure.source: len(figure.panels) for figure in all_figures().values()}
+    assert {source: found[source] for source in PAPER} == PAPER
+    assert set(found) == set(PAPER) | CLAIMED
+
+
+def test_panels_of_one_name_have_one_problem():
+    """What two figures share is played once, so a name may not mean two things."""
+    problems, makers = defaultdict(set), defaultdict(set)
+    for figure in all_figures().values():
+        for each in figure.panels:
+            problems[each.name].add(repr(each.problem))
+            for policy, make in each.policies.items():
+                makers[each.name, policy].add(repr(make))
+    assert all(len(found) == 1 for found in problems.values())
+    assert all(len(found) == 1 for found in makers.values())
+
+
+def test_each_against_each():
+    assert lower(["a", "b"], ["c"]) == (("a", "c"), ("b", "c"))
+
+
+def test_a_claim_about_nobody():
+    with pytest.raises(ValueError, match="names 'LinUCB'; expected one of its policies and bounds"):
+        panel(3, claims=lower(["LinTS"], ["LinUCB"]))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "/tmp/other", "pieces"])
+def test_a_name_that_is_no_folder_of_its_own(name):
+    with pytest.raises(ValueError, match="its files go to a folder of that name"):
+        tiny(name=name)
+
+
+def test_panels_of_one_title():
+    with pytest.raises(ValueError, match="a different title for each"):
+        tiny(panels=(panel(3), panel(3)))
+
+
+def test_an_axis_without_values():
+    with pytest.raises(ValueError, match=r"expected Panel.*value="):
+        tiny(panels=(panel(3, value=1.0), panel(4)), across="actions")
