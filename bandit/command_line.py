@@ -1,10 +1,11 @@
 """The `mixts` command: the package from a shell.
 
-Exit codes: 0 if all went well, 1 if a file or folder could not be written or read, 2 if the command
-was not understood, 130 if it was interrupted.
+Exit codes: 0 if all went well, 1 if a file or folder could not be written or read, a cluster not be
+reached or a benchmark not be met, 2 if the command was not understood, 130 if it was interrupted.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -23,6 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, `head` say, has left; what is still in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         print(f"mixts {options.command}: {error}", file=sys.stderr)
         return 1
@@ -69,12 +75,50 @@ def _parser() -> argparse.ArgumentParser:
             metavar="N",
             help=f"{what} (default: %(default)s)",
         )
-    compare.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="source of chance (default: %(default)s)"
-    )
     compare.set_defaults(run=_compare)
 
-    for command in (demo, compare):
+    text = "play the paper's experiments again; a call that was stopped goes on where it was"
+    again = commands.add_parser("reproduce", help="play the paper's figures", description=text)
+    again.add_argument("figures", nargs="*", metavar="FIGURE", help="names of figures, or: all")
+    again.add_argument("--list", action="store_true", help="list the figures and leave")
+    again.add_argument(
+        "--runs", type=_played, metavar="N", help="runs of each policy (default: 50)"
+    )
+    again.add_argument(
+        "--horizon", type=_played, metavar="N", help="rounds of a run (default: 5000)"
+    )
+    again.add_argument("--quick", action="store_true", help="4 runs of 300 rounds, for a look")
+    again.add_argument(
+        "--ratings",
+        type=Path,
+        metavar="PATH",
+        help="MovieLens ratings.dat or ratings.csv, or its folder (default: the small data set in mixts)",
+    )
+    again.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="have the workers of this Dask scheduler play (default: this machine)",
+    )
+    again.set_defaults(run=_reproduce)
+
+    text = (
+        "measure speed beside other ways to do the same, and print ratios against what they may be"
+    )
+    bench = commands.add_parser("bench", help="measure speed", description=text)
+    bench.add_argument(
+        "benchmarks", nargs="*", metavar="NAME", help="agent, simulate, ... (default: all)"
+    )
+    bench.set_defaults(run=_bench, error=bench.error)
+
+    for command in (compare, again):
+        command.add_argument(
+            "--seed",
+            type=_seed,
+            default=0,
+            metavar="N",
+            help="source of chance (default: %(default)s)",
+        )
+    for command in (demo, compare, again):
         command.add_argument(
             "--out",
             type=Path,
@@ -83,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
             help="folder for the results (default: %(default)s)",
         )
         command.set_defaults(error=command.error)
+    again.set_defaults(out=Path("out") / "reproduce")
     return parser
 
 
@@ -90,6 +135,13 @@ def _count(text: str) -> int:
     """A whole number of at least one, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got '{text}'; expected a whole number of at least 1")
+    return int(text)
+
+
+def _played(text: str) -> int:
+    """A number of runs or rounds, which are counted in 32 bits, for argparse."""
+    if _count(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"got '{text}'; expected at most {2**31 - 1}")
     return int(text)
 
 
@@ -125,6 +177,18 @@ def _compare(options: argparse.Namespace) -> None:
         )
     sizes = {"actions": actions, "effects": effects, "dim": dim}
     run_compare(options.rewards, options.observations, options.seed, options.out, **sizes)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from .experiments.command import run_reproduce
+
+    run_reproduce(options)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from .bench_command import run_bench
+
+    run_bench(options)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@ Edit `movies()` to try a hierarchy of your own.
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from matplotlib.figure import Figure
 
-from ..inference import ClosedForm, Posterior
+from ..inference import ClosedForm, Posterior, plot_forest
 from ..models import Gaussian, Hierarchy, Level
 from .baselines import HierTS, LinTS
 from .declared import HierarchyProblem
 from .environment import Environment
+from .loop import simulate
 from .policy import ThompsonSampling
-from .simulate import simulate
 
 __all__ = ["movies", "run_demo"]
 
@@ -71,7 +68,9 @@ def run_demo(out: Path) -> None:
     world = problem.sample(jax.random.key(7)).environment
     before, after = learned(hierarchy, world)
     _print_effects(hierarchy, world, after)
-    _picture(hierarchy, world, before, after).savefig(out / "effects.png", dpi=150)
+    effects = [level.name for level in hierarchy.levels[:-1]]
+    known = {"before": before, f"after {VISITORS} visitors": after}
+    plot_forest(known, truth=world.levels, levels=effects).savefig(out / "effects.png", dpi=150)
     names = ("hierarchy.png", "regret.png", "effects.png")
     print(f"\nPictures: {', '.join(str(out / name) for name in names)}")
 
@@ -93,45 +92,11 @@ def learned(hierarchy: Hierarchy, world: Environment) -> tuple[Posterior, Poster
     return backend.posterior(prior), backend.posterior(state)
 
 
-def _spread(posterior: Posterior, level: str) -> Array:
-    """Standard deviations of a level's numbers, (size, d)."""
-    return jnp.sqrt(jnp.diagonal(posterior.cov[level], axis1=-2, axis2=-1))
-
-
 def _print_effects(hierarchy: Hierarchy, world: Environment, after: Posterior) -> None:
     print(f"What one agent knows after {VISITORS} visitors, first number of each vector:\n")
     print(f"{'':12}{'truth':>8}{'mean':>8}{'sd':>8}")
     for level in hierarchy.levels[:-1]:
         truth, mean = world.levels[level.name][:, 0], after.mean[level.name][:, 0]
-        sd = _spread(after, level.name)[:, 0]
+        sd = np.sqrt(after.cov[level.name][:, 0, 0])
         for row in range(level.size):
-            name = level.labels[row] if level.labels else f"{level.name} {row}"
-            print(f"{name:12}{truth[row]:>8.2f}{mean[row]:>8.2f}{sd[row]:>8.2f}")
-
-
-def _picture(
-    hierarchy: Hierarchy, world: Environment, before: Posterior, after: Posterior
-) -> Figure:
-    """Every effect's first number: prior, posterior and truth, a panel for each level."""
-    levels = hierarchy.levels[:-1]
-    sizes = [level.size for level in levels]
-    figure = Figure(figsize=(6.4, 1.6 + 0.45 * sum(sizes)), layout="constrained")
-    panels = figure.subplots(len(sizes), 1, sharex=True, height_ratios=sizes, squeeze=False)[:, 0]
-    for panel, level in zip(panels, levels, strict=True):
-        rows = np.arange(level.size)
-        labels = level.labels or [f"{level.name} {row}" for row in rows]
-        for posterior, shift, colour, marker, name in (
-            (before, -0.18, "0.65", "o", "before"),
-            (after, 0.18, "#0072b2", "s", f"after {VISITORS} visitors"),
-        ):
-            mean, sd = posterior.mean[level.name][:, 0], _spread(posterior, level.name)[:, 0]
-            panel.errorbar(
-                mean, rows + shift, xerr=2 * sd, fmt=marker, color=colour, label=name, markersize=4
-            )
-        panel.plot(world.levels[level.name][:, 0], rows, "k|", markersize=14, label="truth")
-        panel.set_yticks(rows, labels)
-        panel.set_ylim(level.size - 0.5, -0.5)
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("first number of each vector, with two standard deviations")
-    panels[0].legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
-    return figure
+            print(f"{level.label_of(row):12}{truth[row]:>8.2f}{mean[row]:>8.2f}{sd[row]:>8.2f}")

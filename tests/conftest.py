@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -23,6 +24,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("mixts")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs_in_memory() -> Iterator[None]:
+    """Let go of compiled programs before the process has more pieces of memory than Linux allows.
+
+    Every program takes a few of 65,530, and XLA crashes when there are no more.
+    """
+    yield
+    pieces = Path("/proc/self/maps")
+    if pieces.exists() and len(pieces.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -1,5 +1,6 @@
 """The `mixts` command: what it writes, and how it complains."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mixts.bandit import compare_command
+from mixts.bandit import bench_command, compare_command
 from mixts.bandit.command_line import main
 from mixts.inference import Factored
 
@@ -116,6 +117,17 @@ def test_synthetic_problem(rewards):
     np.testing.assert_array_equal(data.rewards, again.rewards)
 
 
+def test_a_reader_that_leaves():
+    """As in `mixts reproduce --list | head -1`: nobody is there to be told, and nothing is wrong."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "mixts.bandit.command_line", "reproduce", "--list"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rewards", ["gaussian", "bernoulli", "poisson"])
 def test_compare_from_a_shell(rewards, tmp_path):
@@ -129,3 +141,26 @@ def test_compare_from_a_shell(rewards, tmp_path):
     assert table.index.tolist() == [first, *compare_command.BACKENDS]
     assert np.isfinite(table.select_dtypes("number")).all(axis=None)
     assert tmp_path.joinpath("out", "comparison.png").read_bytes().startswith(PNG)
+
+
+def test_bench_runs_what_is_asked_for(tmp_path, monkeypatch, capfd):
+    """Each in a process of its own; one that misses does not keep others from being measured."""
+    for name, code in (("slow", 1), ("quick", 0)):
+        (tmp_path / f"bench_{name}.py").write_text(f"print('{name}!')\nraise SystemExit({code})")
+    monkeypatch.setattr(bench_command, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bench_command, "_PEERS", ())
+    assert main(["bench", "quick"]) == 0
+    assert capfd.readouterr().out.splitlines() == ["== quick", "quick!"]
+    assert main(["bench", "slow", "quick", "slow"]) == 1
+    written = capfd.readouterr()
+    assert written.out.splitlines() == ["== slow", "slow!", "== quick", "quick!"]
+    assert written.err == "mixts bench: not as fast as it should be, or not measured: slow\n"
+
+
+def test_bench_complains(monkeypatch, capsys):
+    said = complaint(["bench", "agents"], capsys)
+    assert "unknown benchmark 'agents'" in said
+    assert "agent, closed_form, factored" in said
+    monkeypatch.setattr(bench_command, "_PEERS", ("no_such_package",))
+    assert main(["bench", "agent"]) == 1
+    assert "no_such_package not installed" in capsys.readouterr().err
