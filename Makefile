@@ -8,6 +8,8 @@ OUT     ?= out
 # Paths are relative to this file: a checkout whose path has a space in it works too.
 BIN   := .venv/bin
 READY := .venv/.ready
+PEERS := .venv/.peers
+PAGES := .venv/.pages
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -17,20 +19,37 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format wheel-test bench clean distclean
+.PHONY: help demo test test-slow notebooks notebooks-keep docs pictures lint format wheel-test bench clean \
+  distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY) ## run the demonstration; results go to OUT=out
 	$(BIN)/mixts demo --out "$(OUT)"
 
-# A file's tests run in one process, where what they compile and fit is shared.
+# A file's tests run in one process, where what they compile and fit is shared. A process that crashes ends
+# the run: its tests would not come back.
 test: $(READY) ## run the tests, except the slow ones (WORKERS=2)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 --durations 10
 
 test-slow: $(READY) ## run the slow tests only
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m slow
+
+notebooks: $(PAGES) ## execute every notebook, whose statements are asserted (WORKERS=2)
+	$(BIN)/python tests/notebooks/execute.py --workers $(WORKERS)
+
+notebooks-keep: $(PAGES) ## execute every notebook and keep what it shows
+	$(BIN)/python tests/notebooks/execute.py --workers $(WORKERS) --keep
+
+# mkdocstrings reads the source as a package, which three links make of it.
+docs: $(PAGES) ## build the documentation into site/, warnings are errors
+	@rm -rf build/source && mkdir -p build/source/mixts
+	@ln -s ../../../models ../../../inference ../../../bandit build/source/mixts/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+pictures: $(READY) ## draw the pictures of the documentation anew
+	$(BIN)/python docs/pictures.py
 
 lint: $(READY) ## check format, style and types
 	$(BIN)/python -m ruff format --check
@@ -44,18 +63,25 @@ format: $(READY) ## format the code and fix what can be fixed
 wheel-test: $(READY) ## build the wheel and try it in an empty environment
 	$(BIN)/python tests/packaging/check_wheel.py
 
-bench: $(READY) ## run the benchmarks
-	@set -e; for file in benchmarks/bench_*.py; do \
-	  test -e "$$file" || { echo "There is no benchmarks/bench_*.py to run." >&2; exit 1; }; \
-	  echo "== $$file"; $(BIN)/python "$$file"; \
-	done
+bench: $(PEERS) ## run the benchmarks
+	$(BIN)/mixts bench
 
 clean: ## remove builds, caches and results, but not .venv
-	rm -rf build dist mixts.egg-info out .jax_cache .hypothesis .pytest_cache .ruff_cache
+	rm -rf build dist site mixts.egg-info out .jax_cache .hypothesis .pytest_cache .ruff_cache
 	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 distclean: clean ## remove .venv too
 	rm -rf .venv
+
+# What notebooks and documentation need.
+$(PAGES): $(READY)
+	@$(BIN)/python -m pip install --quiet --editable '.[docs,notebooks]'
+	@touch $@
+
+# Other packages, to be measured beside mixts.
+$(PEERS): $(READY)
+	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
 
 # The stamp is written last, so that an interrupted installation is resumed the next time.
 $(READY): pyproject.toml

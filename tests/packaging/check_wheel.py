@@ -8,7 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("models", "inference", "bandit")
+FOLDERS = ("models", "inference", "bandit", "benchmarks")
 
 IMPORT_ALL = """
 import sys
@@ -37,7 +37,7 @@ def build(destination: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> None:
-    """The wheel holds every file of the three folders under `mixts`, its licence, and no more."""
+    """The wheel holds every file of the package's folders under `mixts`, its licence, and no more."""
     files = set(ZipFile(wheel).namelist())
     metadata = {name for name in files if name.partition("/")[0].endswith(".dist-info")}
     expected = {
