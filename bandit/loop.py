@@ -25,7 +25,7 @@ from .cores import cores
 from .environment import Problem
 from .interrupt import interrupt_sets
 from .keys import fused_key
-from .program_cache import compile_cache
+from .program_cache import compile_cache, compile_or_take
 from .run import Maker, begin, stretch
 from .simulation import Played, Simulation
 
@@ -196,7 +196,7 @@ def _options() -> dict[str, Any]:
 
 
 def _compiled(lowered: tuple[Any, Any]) -> tuple[Any, Any]:
-    begin_all, play_all = (half.compile(compiler_options=_options()) for half in lowered)
+    begin_all, play_all = (compile_or_take(half, _options()) for half in lowered)
     return begin_all, play_all
 
 

@@ -3,22 +3,28 @@
 import contextlib
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
+from jax.stages import Compiled, Lowered
 
-__all__ = ["cache_folder", "compile_cache"]
+__all__ = ["cache_folder", "compile_cache", "compile_or_take"]
 
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
 WORTH_KEEPING = 0.3  # seconds of compiling
+_FOLDER = "jax_compilation_cache_dir"
+_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 # JAX's settings are the process's: of several threads, the first to come in sets them and the last to
 # leave puts them back.
 _lock = threading.Lock()
 _inside: list[dict[str, object]] = []
+_turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 def cache_folder() -> Path | None:
@@ -51,14 +57,27 @@ def compile_cache() -> Iterator[None]:
             _leave()
 
 
+def compile_or_take(program: Lowered, options: dict[str, Any]) -> Compiled:
+    """Compile a program, or take it from disk where it is kept.
+
+    Threads with the same program take turns, and those with others do not wait for them. JAX writes a
+    file while others may read it, and what they had read by then would be damaged.
+    """
+    if not getattr(jax.config, _FOLDER):
+        return program.compile(compiler_options=options)
+    with _lock:
+        turn = _turns[hash(program.as_text())]
+    with turn:
+        return program.compile(compiler_options=options)
+
+
 def _enter() -> None:
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
+    before = {name: getattr(jax.config, name) for name in (_FOLDER, _SECONDS)}
     folder = cache_folder()
-    if not _inside and folder is not None and not before[names[0]] and _usable(folder):
+    if not _inside and folder is not None and not before[_FOLDER] and _usable(folder):
         compilation_cache.reset_cache()
-        jax.config.update(names[0], str(folder))
-        jax.config.update(names[1], WORTH_KEEPING)
+        jax.config.update(_FOLDER, str(folder))
+        jax.config.update(_SECONDS, WORTH_KEEPING)
     _inside.append(before)
 
 

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import pytest
 
-from mixts.bandit.program_cache import VARIABLE, cache_folder, compile_cache
+from mixts.bandit.program_cache import VARIABLE, cache_folder, compile_cache, compile_or_take
 
 FOLDER = "jax_compilation_cache_dir"
 SECONDS = "jax_persistent_cache_min_compile_time_secs"
@@ -88,6 +90,41 @@ def test_blocks_may_overlap(tmp_path, monkeypatch, settings):
     assert getattr(jax.config, FOLDER) == str(tmp_path / "here")
     second.__exit__(None, None, None)
     assert {name: getattr(jax.config, name) for name in settings} == settings
+
+
+COMPILED = object.__new__(jax.stages.Compiled)
+
+
+class Slow(jax.stages.Lowered):
+    """A program that counts how many threads compile it at the same time."""
+
+    def __init__(self, text: str, together: threading.Barrier):
+        self.text, self.together, self.now, self.most = text, together, 0, 0
+
+    def as_text(self):
+        return self.text
+
+    def compile(self, compiler_options):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.together.wait(timeout=60)
+        self.now -= 1
+        return COMPILED
+
+
+def test_the_same_program_is_compiled_by_one_thread_at_a_time(tmp_path, monkeypatch):
+    """Else one could read what another is writing; different programs are compiled side by side."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    together = threading.Barrier(2)  # it opens if two threads are at it
+    one, other = Slow("one", together), Slow("another", together)
+    with compile_cache(), ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(compile_or_take, (one, one, other, other), [{}] * 4))
+    assert all(each is COMPILED for each in done)
+    assert one.most == other.most == 1
+    # With nothing on disk there is nothing to be read too early.
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(compile_or_take, (one, one), ({}, {})))
+    assert one.most == 2
 
 
 def test_a_users_own_cache_stays(tmp_path, monkeypatch):
