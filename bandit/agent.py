@@ -1,7 +1,7 @@
 """An agent behind an application: it acts, waits for rewards, and learns from them as they come."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -283,12 +283,12 @@ class Agent(Durable):
                 )
             met = x if x.ndim == 2 else self._rows_of(x, numbers)
             self._take_down("update", context=met, action=numbers, reward=y)
-            return self._learn(met, numbers, y)
+            return self._learn(self._engine.learn, len(y), met, numbers, y)
         x, number = self._checks.context(context, K), self._names.number(action)
         y = self._checks.reward(reward)
         met = x if x.ndim == 1 else self._rows_of(x[None], np.array([number]))[0]
         self._take_down("update", context=met, action=number, reward=y)
-        self._learn_one(met, number, y)
+        self._learn(self._engine.learn_one, 1, met, number, y)
 
     @guarded
     def reward(self, decision: Any, reward: Any) -> None:
@@ -303,23 +303,42 @@ class Agent(Durable):
                 raise AgentError(f"got {len(ids)} ids and {len(y)} rewards; expected as many")
             rows = self._log.find(ids)
             self._take_down("reward", decision=ids, reward=y)
-            self._log.rewards[rows] = y
-            return self._learn(self._log.contexts[rows], self._log.actions[rows], y)
+            met, taken = self._log.contexts[rows], self._log.actions[rows]
+            return self._learn(self._engine.learn, len(y), met, taken, y, rows)
         number, y, log = as_id(decision), self._checks.reward(reward), self._log
         row = log.find_one(number)
         self._take_down("reward", decision=number, reward=y)
-        log.rewards[row] = y
-        self._learn_one(log.contexts[row], int(log.actions[row]), y)
+        met, taken = log.contexts[row], int(log.actions[row])
+        self._learn(self._engine.learn_one, 1, met, taken, y, row)
 
-    def _learn_one(self, context: np.ndarray, action: int, reward: float) -> None:
-        number = self._counts["observations"]
-        self._counts["observations"] = number + 1  # now: Control-C may come when it is learned
-        self._engine.learn_one(number, context, action, reward)
+    def _learn(
+        self,
+        learn: Callable[..., None],
+        n: int,
+        context: np.ndarray,
+        action: Any,
+        reward: Any,
+        rows: Any = None,
+    ) -> None:
+        """Learn from `n` observations by a method of the engine; `rows` are those of their decisions.
 
-    def _learn(self, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> None:
-        first = self._counts["observations"]
-        self._counts["observations"] = first + len(rewards)
-        self._engine.learn(first, contexts, actions, rewards)
+        Decisions are marked as rewarded and observations counted if they are learned, and else not:
+        Control-C may come at any call.
+        """
+        engine, counts, log = self._engine, self._counts, self._log
+        engine.make_room(n)
+        before, first = engine.held, counts["observations"]
+        try:
+            counts["observations"] = first + n
+            if rows is not None:
+                log.rewards[rows] = reward
+            learn(first, context, action, reward)
+        except BaseException:
+            if engine.held is before:
+                counts["observations"] = first
+                if rows is not None:
+                    log.rewards[rows] = np.nan
+            raise
 
     # Coming and going.
 

@@ -50,12 +50,13 @@ class Engine:
 
     def _install(self, policy: Policy, posterior: Any) -> None:
         """Pack a policy and its state, and take the programs for them."""
-        form = packing_of(policy), packing_of(posterior)
-        self._programs: Programs = programs_for(*form, self._forgetting)
-        self._policy = self._programs.pack_policy(policy)
-        self._held = [self._programs.pack_state(posterior)]
-        self._room = room_in(posterior)
-        self._rows = max(1, _MOST_SCORES // padded(self.places))
+        programs = programs_for(packing_of(policy), packing_of(posterior), self._forgetting)
+        packed, held = programs.pack_policy(policy), [programs.pack_state(posterior)]
+        room, rows = room_in(posterior), max(1, _MOST_SCORES // padded(programs.num_actions))
+        # With no call in between, which is where an interrupt could come.
+        self._programs: Programs = programs
+        self._policy, self._held = packed, held
+        self._room, self._rows = room, rows
 
     @property
     def policy(self) -> Policy:
@@ -63,7 +64,8 @@ class Engine:
         return self._programs.policy.unpack(self._policy)
 
     @property
-    def _state(self) -> Buffers:
+    def held(self) -> Buffers:
+        """The state as it is packed: another object whenever something has been learned."""
         return self._held[0]
 
     def _advance(self, program: Callable[..., Buffers], *arguments: tuple[Any]) -> None:
@@ -76,7 +78,7 @@ class Engine:
 
     def posterior(self) -> Any:
         """The policy's state, in arrays of its own: the next update changes the engine's in place."""
-        return self._programs.state.unpack(tuple(jnp.copy(part) for part in self._state))
+        return self._programs.state.unpack(tuple(jnp.copy(part) for part in self.held))
 
     @property
     def places(self) -> int:
@@ -104,7 +106,7 @@ class Engine:
 
     def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
         asked = question(self._key_words, number, context)
-        return np.asarray(self._programs.scores(self._policy, self._state, asked, allowed))
+        return np.asarray(self._programs.scores(self._policy, self.held, asked, allowed))
 
     def decide_many(self, first: int, contexts: np.ndarray, allowed: Any) -> np.ndarray:
         """(n,) the best action in each of n contexts, for decisions from `first` on."""
@@ -118,7 +120,7 @@ class Engine:
         n = len(contexts)
         numbers = (first + np.arange(padded(n))).astype(np.uint32)
         scores = self._programs.scores_many(
-            self._policy, self._state, self.key, numbers, pad(contexts), allowed
+            self._policy, self.held, self.key, numbers, pad(contexts), allowed
         )
         return _best(np.asarray(scores)[:n], 1)[:, 0]
 
@@ -131,7 +133,7 @@ class Engine:
         for start in range(0, draws, self._rows):
             n = min(self._rows, draws - start)
             again = (start + np.arange(padded(n))).astype(np.uint32)
-            scores = self._programs.scores_again(self._policy, self._state, *asked, again)
+            scores = self._programs.scores_again(self._policy, self.held, *asked, again)
             chosen = _best(np.asarray(scores)[:n], top)
             np.add.at(counts, (np.arange(top), chosen), 1)
         return counts
@@ -148,23 +150,20 @@ class Engine:
         return (counts[np.arange(top), chosen] + 1) / (self.draws + 1)
 
     def learn_one(self, number: int, context: np.ndarray, action: int, reward: float) -> None:
-        """Take in one observation, by its number, context (d,), action and reward."""
-        if self._room is not None:
-            self._make_room(1)
+        """Take in one observation, by its number, context (d,), action and reward; see `make_room`."""
         seen = lesson(number, action, reward, context)
         self._advance(self._programs.update, (seen,))
 
     def learn(
         self, first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
     ) -> None:
-        """Take in observations (n, d), (n,), (n,), one after the other in one call."""
-        self._make_room(len(rewards))
+        """Take in observations (n, d), (n,), (n,), one after the other in one call; see `make_room`."""
         seen = pad(contexts), pad(actions), pad(rewards)
         count = np.uint32(first & 0xFFFFFFFF), np.int32(len(rewards))
         self._advance(self._programs.update_many, *zip(count + seen))
 
-    def _make_room(self, n: int) -> None:
-        """Room for `n` more observations, where the policy keeps them: it doubles when it is full."""
+    def make_room(self, n: int) -> None:
+        """Room for the next `n` observations, where the policy keeps them: it doubles when it is full."""
         if self._room is None:
             return
         if self._room < n:
@@ -183,7 +182,7 @@ class Engine:
     def admitted(self, level: Level | None, start: int, places: int) -> tuple[Policy, Any]:
         """Policy and state with the actions of `level` from `start` on, in so many places."""
         extended = extend(self.policy.problem, level, start, places)
-        return self._programs.admit(self._policy, self._state, extended, np.arange(places) >= start)
+        return self._programs.admit(self._policy, self.held, extended, np.arange(places) >= start)
 
     def admit(self, admitted: tuple[Policy, Any]) -> None:
         """Go on with policy and state that `admitted` gave."""

@@ -1,6 +1,7 @@
 """What an agent computes with stays its own, and whole, whatever happens around it."""
 
 import signal
+from contextlib import suppress
 
 import jax
 import numpy as np
@@ -41,35 +42,77 @@ def test_what_was_handed_in_may_be_changed_afterwards():
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that interrupts")
-@pytest.mark.parametrize("many", [False, True])
-def test_an_interrupt_does_not_take_what_was_learned(many):
-    """Control-C at any moment: before the state was kept in one step, every fourth one lost it."""
-    agent, rng = Agent(policy()), np.random.default_rng(0)
-    contexts, actions = np.ones((2, D)), [0, 1]
+CALLS = {
+    "update": lambda agent: agent.update(np.ones(D), 0, 1.0),
+    "update many": lambda agent: agent.update(np.ones((2, D)), [0, 1], [0.0, 1.0]),
+    "reward": lambda agent: agent.reward(agent.act(np.ones(D)).id, 1.0),
+    "reward many": lambda agent: agent.reward(agent.act_many(np.ones((2, D))).ids, [0.0, 1.0]),
+}
 
-    def learn():
-        if many:
-            agent.update(contexts, actions, [0.0, 1.0])
-        else:
-            agent.update(contexts[0], 0, 1.0)
+
+def assert_learned_is_marked(agent):
+    """As many observations as were learned are counted, and as many decisions marked as rewarded."""
+    state = agent.state()
+    rewarded = np.sum(~state.decisions.waiting[: state.decisions.made])
+    assert int(state.posterior.taken) == state.counts["observations"]
+    assert rewarded in (0, state.counts["observations"])
+
+
+# In a callback an interrupt is dropped, and Python says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that interrupts")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_interrupt_does_not_take_what_was_learned(call):
+    """Control-C at any moment: before the state was kept in one step, every fourth one lost it."""
+    agent, rng, armed, times = Agent(policy()), np.random.default_rng(0), False, 0
 
     def interrupt(*_):
+        nonlocal armed
+        armed = False
         raise KeyboardInterrupt
 
     def learn_until(seconds):
+        nonlocal armed
+        armed = True
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-        while True:
-            learn()
+        while armed:
+            call(agent)
 
-    learn()
+    call(agent)
     before = signal.signal(signal.SIGVTALRM, interrupt)
     try:
         for _ in range(60):
-            with pytest.raises(KeyboardInterrupt):
+            try:
                 learn_until(rng.uniform(1e-4, 1e-3))
-            learn()
+            except KeyboardInterrupt:
+                times += 1
+            call(agent)
+            assert_learned_is_marked(agent)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    agent.act(np.ones(D))
+    assert times > 40
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("is_learned", [False, True])
+@pytest.mark.parametrize("method", ["learn", "learn_one"])
+def test_what_is_interrupted_is_learned_and_marked_or_neither(
+    call, method, is_learned, monkeypatch
+):
+    agent = Agent(policy())
+    call(agent)
+    learn = getattr(agent._engine, method)
+
+    def interrupted(*seen):
+        if is_learned:
+            learn(*seen)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(agent._engine, method, interrupted)
+    before = agent.counts["observations"]
+    with suppress(KeyboardInterrupt):  # the other method is not
+        call(agent)
+        is_learned = True
+    assert (agent.counts["observations"] > before) is is_learned
+    assert_learned_is_marked(agent)
