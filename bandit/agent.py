@@ -287,7 +287,8 @@ class Agent(Durable):
         x, number = self._checks.context(context, K), self._names.number(action)
         y = self._checks.reward(reward)
         met = x if x.ndim == 1 else self._rows_of(x[None], np.array([number]))[0]
-        self._take_down("update", context=met, action=number, reward=y)
+        if self._journal is not None:
+            self._take_down("update", context=met, action=number, reward=y)
         self._learn(self._engine.learn_one, 1, met, number, y)
 
     @guarded

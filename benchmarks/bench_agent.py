@@ -68,7 +68,7 @@ def few_actions() -> list[bool]:
         del samplers[name]
         print(f"skip  {name} is not installed: pip install 'mixts[bench]'")
     slow = ("bayesianbandits", "mabwiser")
-    count = {name: 3 if name in slow else 200 for name in samplers}
+    count = {name: 3 if name in slow else 1_000 for name in samplers}
     seconds = seconds_a_round(samplers, count, turns=60)
     for name, value in seconds.items():
         print(f"      act and update, K = {K}, {name}: {value * 1e6:.1f} us")
