@@ -59,6 +59,8 @@ def run_demo(out: Path) -> None:
     }
     print(f"Recommending one movie to each of {VISITORS} visitors, in {RUNS} worlds ...")
     result = simulate(problem, policies, VISITORS, RUNS, key=0)
+    if result.interrupted:
+        raise KeyboardInterrupt
     print(
         "\nRegret: by how much visitors liked the best movie for them more than the one shown, in all.\n"
     )

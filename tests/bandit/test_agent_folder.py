@@ -335,7 +335,7 @@ def test_a_change_that_fails_after_it_was_written_down(folder, monkeypatch):
         def fail(*_):
             raise MemoryError("out of memory")
 
-        monkeypatch.setattr(agent, "_learn_one", fail)
+        monkeypatch.setattr(agent, "_learn", fail)
         with pytest.raises(MemoryError):
             agent.reward(decision.id, 1.0)
         monkeypatch.undo()
