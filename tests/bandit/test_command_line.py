@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mixts.bandit import bench_command, compare_command
+from mixts.bandit import Simulation, bench_command, compare_command, demo
 from mixts.bandit.command_line import main
 from mixts.inference import Factored
+from sampling import unoptimised
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TINY = ["--actions", "3", "--effects", "2", "--dim", "2", "--observations", "10"]
@@ -77,6 +78,27 @@ def test_a_folder_that_cannot_be_made(tmp_path, capsys):
     assert written.out == ""
     assert written.err.startswith("mixts compare: ")
     assert "taken" in written.err
+
+
+def test_demo(tmp_path, capsys, monkeypatch):
+    """A table, pictures, and what was learned; in a small world, to be quick."""
+    monkeypatch.setattr(demo, "VISITORS", 30)
+    monkeypatch.setattr(demo, "RUNS", 2)
+    with unoptimised():
+        assert main(["demo", "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "in 2 worlds" in shown
+    assert "share genres and directors" in shown
+    assert "after 30 visitors" in shown
+    pictures = sorted(tmp_path.joinpath("out").iterdir())
+    assert [path.name for path in pictures] == ["effects.png", "hierarchy.png", "regret.png"]
+    assert all(path.read_bytes().startswith(PNG) for path in pictures)
+
+
+def test_an_interrupted_demo_ends(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "simulate", lambda *_, **__: Simulation({}, 1, True))
+    assert main(["demo", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "mixts demo: interrupted\n"
 
 
 def test_compare(tmp_path, capsys, monkeypatch):
