@@ -10,8 +10,9 @@ K, L, PARENTS, DIM = 1_000_000, 100_000, 10, 4
 GIGABYTE = 1024**3
 
 PROGRAM = f"""
-import resource, time
+import time
 import jax, jax.numpy as jnp, numpy as np
+from mixts.benchmarks.timing import peak_memory
 from mixts.inference import Factored
 from mixts.models import Sparse, linear
 
@@ -45,7 +46,7 @@ levels = state.effects.levels["effect"]
 moved = np.flatnonzero(np.asarray(levels.mean).any(axis=1))
 parents = np.unique(np.asarray(hierarchy.actions.parents["effect"].indices)[a])
 assert set(moved) == set(parents), "the parents of the actions taken, and no others"
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = peak_memory()
 print(f"updates {{updates:.1f}} s and scores {{sampling:.1f}} s with compilation")
 print(peak)
 """

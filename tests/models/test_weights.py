@@ -113,8 +113,9 @@ def test_num_parents_is_the_largest_index_plus_one_unless_given():
 
 
 MILLION = """
-import resource, time
+import time
 import jax, numpy as np
+from mixts.benchmarks.timing import peak_memory
 from mixts.models import Gaussian, Hierarchy, Level, Sparse
 
 size, parents, m, dim = 1_000_000, 100_000, 10, 4
@@ -133,7 +134,7 @@ assert action.shape == (size, dim) and effect.shape == (parents, dim)
 # Given its parents an action has variance one; the standard error of 4e6 squares is 7e-4.
 deviation = action - np.einsum("km,kmd->kd", np.asarray(weights.values), effect[indices])
 assert abs(deviation.var() - 1.0) < 5 * np.sqrt(2 / deviation.size)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+peak = peak_memory() / 2**30
 print(f"{peak:.2f} {declared - start:.1f} {done - declared:.1f}")
 """
 
