@@ -17,6 +17,7 @@ __all__ = ["cache_folder", "compile_cache", "compile_or_take"]
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
 WORTH_KEEPING = 0.3  # seconds of compiling
+MOST_BYTES = 2**30  # in the folder; the paper's figures take 63 MB
 _FOLDER = "jax_compilation_cache_dir"
 _SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
@@ -75,6 +76,7 @@ def _enter() -> None:
     before = {name: getattr(jax.config, name) for name in (_FOLDER, _SECONDS)}
     folder = cache_folder()
     if not _inside and folder is not None and not before[_FOLDER] and _usable(folder):
+        _make_room(folder)
         compilation_cache.reset_cache()
         jax.config.update(_FOLDER, str(folder))
         jax.config.update(_SECONDS, WORTH_KEEPING)
@@ -96,3 +98,22 @@ def _usable(folder: Path) -> bool:
     except OSError:
         return False
     return os.access(folder, os.W_OK)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove what was kept longest ago, by versions that are gone perhaps, where all is too much."""
+    kept = [(file, stat) for file in folder.glob("*-cache") if (stat := _look_at(file)) is not None]
+    total = sum(stat.st_size for _, stat in kept)
+    for file, stat in sorted(kept, key=lambda each: each[1].st_mtime):
+        if total <= MOST_BYTES:
+            break
+        with contextlib.suppress(OSError):  # another process may have removed it
+            file.unlink()
+        total -= stat.st_size
+
+
+def _look_at(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:  # another process may have removed it
+        return None

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from mixts.bandit import program_cache
 from mixts.bandit.program_cache import VARIABLE, cache_folder, compile_cache, compile_or_take
 
 FOLDER = "jax_compilation_cache_dir"
@@ -150,6 +151,20 @@ def test_a_folder_that_cannot_be_written_to_is_harmless(blocked, tmp_path, monke
         assert {name: getattr(jax.config, name) for name in settings} == settings
         assert int(jax.jit(lambda x: 3 * x)(2)) == 6
     assert {name: getattr(jax.config, name) for name in settings} == settings
+
+
+def test_what_was_kept_longest_ago_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setattr(program_cache, "MOST_BYTES", 250)
+    for name, age in (("new", 1), ("oldest", 3), ("old", 2), ("newest", 0)):
+        file = tmp_path / f"{name}-cache"
+        file.write_bytes(bytes(100))
+        os.utime(file, (1e9 - age, 1e9 - age))
+    (tmp_path / "notes").write_bytes(bytes(1000))  # somebody else's
+    (tmp_path / "gone-cache").symlink_to(tmp_path / "nowhere")
+    with compile_cache():
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"new-cache", "newest-cache", "notes", "gone-cache"}
 
 
 def test_where_programs_are_kept(tmp_path, monkeypatch):
