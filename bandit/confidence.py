@@ -6,7 +6,9 @@ covariance; a regularised maximum of the likelihood is a mode under the same pri
 `mixts.inference`, one rank-one step a round, and nothing is inverted here.
 """
 
-from typing import Any
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -17,8 +19,10 @@ from ..inference.linear_model import ActionModel, action_model, contract, dot
 from ..models import Bernoulli, Gaussian, Hierarchy, Level, Reward
 from ..models.arrays import as_count, as_positive, is_concrete
 from .baselines import prior_moments
+from .policy import Policy
 
 __all__ = [
+    "Optimism",
     "actions_alone",
     "columns_of",
     "context_norms",
@@ -28,6 +32,38 @@ __all__ = [
     "settle",
     "sub_gaussian",
 ]
+
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Optimism(Policy[State]):
+    """The action with the highest upper confidence bound; what its settings mean, each policy says."""
+
+    hierarchy: Hierarchy
+    _: KW_ONLY
+    horizon: int | None = None
+    delta: Any = None
+    regularisation: Any = 1.0
+    norm: Any = None
+    width: Any = 1.0
+    model: ActionModel = field(init=False)
+
+    @abstractmethod
+    def indices(self, state: State, context: Any) -> Float[Array, " K"]:
+        """The upper confidence bound of every action."""
+
+    def scores(self, key: Array, state: State, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
+        """The upper confidence bounds; the key is not used."""
+        return self.indices(state, context)
+
+    def with_hierarchy(self, hierarchy: Hierarchy) -> "Optimism[State]":
+        """The same bounds for other actions; `norm` and what follows from it stay what they are."""
+        return replace(self, hierarchy=hierarchy)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.hierarchy!r})"
 
 
 def columns_of(context: Array) -> Float[Array, "d _"]:

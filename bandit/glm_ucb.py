@@ -1,7 +1,7 @@
 """`UCBGLM` and `GLMUCB`: optimism with a generalised linear regression for each action."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import jax
@@ -14,10 +14,11 @@ from ..inference.actions import ActionState, no_data, observe
 from ..inference.gaussian_backend import GaussianState
 from ..inference.linear_model import ActionModel, dot
 from ..inference.observation import as_context, one_observation
-from ..models import Bernoulli, Hierarchy, Reward
+from ..models import Bernoulli, Reward
 from ..models.arrays import as_positive
 from ..models.pytrees import register_declaration
 from .confidence import (
+    Optimism,
     actions_alone,
     columns_of,
     context_norms,
@@ -27,7 +28,6 @@ from .confidence import (
     settle,
     sub_gaussian,
 )
-from .policy import Policy
 
 __all__ = ["GLMUCB", "UCBGLM", "GlmUcbState"]
 
@@ -45,20 +45,13 @@ class GlmUcbState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _GlmUcb(Policy[GlmUcbState]):
+class _GlmUcb(Optimism[GlmUcbState]):
     """What `UCBGLM` and `GLMUCB` share: estimates, `V_i`, and the slope of the mean function."""
 
-    hierarchy: Hierarchy
     _: KW_ONLY
-    horizon: int | None = None
-    delta: Any = None
-    regularisation: Any = 1.0
-    norm: Any = None
     context_norm: Any = 1.0
     slope: Any = None
-    width: Any = 1.0
     estimator: Laplace = field(init=False)
-    model: ActionModel = field(init=False)
 
     def _settle_shared(self) -> None:
         settle(self)
@@ -87,12 +80,6 @@ class _GlmUcb(Policy[GlmUcbState]):
         """The upper confidence bound of every action."""
         return _glm_indices(self, state, as_context(self.hierarchy, context))
 
-    def scores(
-        self, key: Array, state: GlmUcbState, context: Float[Array, "*K d"]
-    ) -> Float[Array, " K"]:
-        """The upper confidence bounds; the key is not used."""
-        return self.indices(state, context)
-
     def reserve(self, state: GlmUcbState, more: int) -> GlmUcbState:
         """The same state with room for `more` observations."""
         return state._replace(estimates=self.estimator.reserve(state.estimates, more))
@@ -104,16 +91,9 @@ class _GlmUcb(Policy[GlmUcbState]):
         changed = estimates.taken > state.estimates.taken
         return GlmUcbState(estimates, _add_context(self.model, state.design, x, a, changed))
 
-    def with_hierarchy(self, hierarchy: Hierarchy) -> "_GlmUcb":
-        """The same bounds for other actions; `norm` and what follows from it stay what they are."""
-        return replace(self, hierarchy=hierarchy)
-
     def troubles(self, state: GlmUcbState) -> dict[str, Int[Array, ""]]:
         """Observations that were ignored, and fits that stopped before their end."""
         return self.estimator.troubles(state.estimates)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.hierarchy!r})"
 
 
 _SHARED_ARRAYS = tuple(part.name for part in fields(_GlmUcb) if part.name != "horizon")

@@ -1,6 +1,6 @@
 """`LinUCB`: optimism with a ridge regression for each action."""
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +9,12 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ..inference.actions import ActionState, no_data, observe
-from ..inference.linear_model import ActionModel, dot
+from ..inference.linear_model import dot
 from ..inference.observation import as_context, can_be_used, one_observation
-from ..models import Hierarchy
 from ..models.arrays import as_positive
 from ..models.pytrees import register_declaration
 from .confidence import (
+    Optimism,
     columns_of,
     context_norms,
     design_model,
@@ -23,7 +23,6 @@ from .confidence import (
     settle,
     sub_gaussian,
 )
-from .policy import Policy
 
 __all__ = ["LinUCB", "LinUcbState"]
 
@@ -45,7 +44,7 @@ class LinUcbState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinUCB(Policy[LinUcbState]):
+class LinUCB(Optimism[LinUcbState]):
     """`x' theta_i + sqrt(beta_i) |x|_{V_i^{-1}}` (Abbasi-Yadkori, Pal & Szepesvari 2011, Theorem 2).
 
     `theta_i` is the ridge estimate, and
@@ -68,15 +67,8 @@ class LinUCB(Policy[LinUcbState]):
         width: what `sqrt(beta_i)` is multiplied by.
     """
 
-    hierarchy: Hierarchy
     _: KW_ONLY
-    horizon: int | None = None
-    delta: Any = None
-    regularisation: Any = 1.0
-    norm: Any = None
     noise: Any = None
-    width: Any = 1.0
-    model: ActionModel = field(init=False)
 
     def __post_init__(self):
         settle(self)
@@ -94,26 +86,13 @@ class LinUCB(Policy[LinUcbState]):
         """The upper confidence bound of every action's `x' theta_i`."""
         return _linear_indices(self, state, as_context(self.hierarchy, context))
 
-    def scores(
-        self, key: Array, state: LinUcbState, context: Float[Array, "*K d"]
-    ) -> Float[Array, " K"]:
-        """The upper confidence bounds; the key is not used."""
-        return self.indices(state, context)
-
     def update(self, state: LinUcbState, context: Any, action: Any, reward: Any) -> LinUcbState:
         """One more observation: a rank-one step of its action's regression."""
         return _regress(self, state, *one_observation(self.hierarchy, context, action, reward))
 
-    def with_hierarchy(self, hierarchy: Hierarchy) -> "LinUCB":
-        """The same bounds for other actions; `norm` and `noise` stay what they are."""
-        return replace(self, hierarchy=hierarchy)
-
     def troubles(self, state: LinUcbState) -> dict[str, Int[Array, ""]]:
         """Observations that were ignored."""
         return {"rejected": state.rejected}
-
-    def __repr__(self) -> str:
-        return f"LinUCB({self.hierarchy!r})"
 
 
 register_declaration(

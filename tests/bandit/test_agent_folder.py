@@ -359,10 +359,12 @@ def test_a_closed_agent_cannot_be_changed(folder):
 
 
 def test_closed_twice(folder):
+    """The second time it must not close another file, which has the number of its own by now."""
     with Agent.open(folder, policy()) as agent:
         agent.close()
         other = os.open(folder / "lock", os.O_RDONLY)
         agent.close()
+        assert os.fstat(other).st_ino == (folder / "lock").stat().st_ino
         os.close(other)
 
 
