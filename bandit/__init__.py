@@ -1,13 +1,8 @@
 """What to do next: policies, environments, the loop, experiments and the command line."""
 
-from .agent import Agent
-from .agent_file import AgentFileError
-from .agent_state import AgentSettings, AgentState
-from .baselines import GLMTS, HierTS, KnownEffects, LinTS, NoActionNoise
-from .bound import RegretBound, regret_bound
-from .catalogues import DrugProblem, SlateProblem
-from .contexts import Box, Contexts, Drawn, Sphere, Table
-from .decisions import (
+from ..inference.program_cache import compile_cache
+from .agent.agent import Agent
+from .agent.decisions import (
     ActionProbabilities,
     AgentError,
     AlreadyRewarded,
@@ -18,12 +13,11 @@ from .decisions import (
     UnknownAction,
     UnknownDecision,
 )
-from .declared import HierarchyProblem
-from .environment import Environment, Instance, Problem
-from .folder_lock import FolderInUse
-from .journal import JournalError
-from .loop import simulate
-from .movielens import MovieLensProblem
+from .agent.state import AgentSettings, AgentState
+from .agent.storage.file import AgentFileError
+from .agent.storage.journal import JournalError
+from .agent.storage.lock import FolderInUse
+from .bound import RegretBound, regret_bound
 from .off_policy import (
     Estimate,
     LoggedDecisions,
@@ -32,12 +26,18 @@ from .off_policy import (
     choice_probabilities,
     off_policy_value,
 )
-from .policy import Policy, ThompsonSampling, UniformRandom, best_action
-from .program_cache import compile_cache
-from .run import instance_of_run, told_truth
-from .simulation import Played, Simulation
-from .synthetic import SyntheticProblem
-from .ucb import GLMUCB, UCBGLM, LinUCB
+from .policies.baselines import GLMTS, HierTS, KnownEffects, LinTS, NoActionNoise
+from .policies.glm_ucb import GLMUCB, UCBGLM
+from .policies.lin_ucb import LinUCB
+from .policies.policy import Policy, ThompsonSampling, UniformRandom, best_action
+from .problems.catalogues import DrugProblem, SlateProblem
+from .problems.contexts import Box, Contexts, Drawn, Sphere, Table
+from .problems.environment import Environment, HierarchyProblem, Instance, Problem
+from .problems.movielens import MovieLensProblem
+from .problems.synthetic import SyntheticProblem
+from .simulation.loop import simulate
+from .simulation.results import Played, Simulation
+from .simulation.run import instance_of_run, told_truth
 
 __all__ = [
     "GLMTS",

@@ -1,7 +1,7 @@
 """What the theory promises: the Bayes regret bounds of Aouali et al. 2023, and of other agents.
 
-One formula, the general version of `thm:regret` (`subsec:regret_proof_3`), of which `thm:regret` and
-`prop:regret_extension` are special cases. With the largest and smallest eigenvalues `lambda_{1,0}` and
+One formula, the general version of Theorem 1 (Appendix D.4), of which Theorem 1 and
+Proposition 4 are special cases. With the largest and smallest eigenvalues `lambda_{1,0}` and
 `lambda_{d,0}` of the actions' covariances, the largest `lambda_{1,Psi}` of the effects', noise `sigma` and
 contexts of squared norm at most `kappa_x`,
 
@@ -14,7 +14,7 @@ contexts of squared norm at most `kappa_x`,
     c_Psi = kappa_x kappa_b lambda_{1,Psi} lambda_{1,0}^2 / lambda_{d,0}^2,
     c = sqrt(2 / pi (kappa_x lambda_{1,0} + c_Psi)) K.
 
-`prop:regret_extension` states matrix weights for isotropic covariances only. The proof of the general
+Proposition 4 states matrix weights for isotropic covariances only. The proof of the general
 version sees the weights through `lambda_1(Gamma_i Gamma_i') <= kappa_b` alone, so it holds for them
 too, with `kappa_c = max_i lambda_1(C_i C_i')` for `kappa_b`. Several crossed levels of effects are one
 `Psi`: their weights stand side by side in `Gamma_i`.
@@ -30,7 +30,7 @@ from ..models import Gaussian, Hierarchy, Sparse
 from ..models.arrays import as_count, as_positive, is_concrete
 from ..models.covariance import is_diagonal
 from ..models.weights import Weights
-from .baselines import prior_moments
+from .policies.baselines import prior_moments
 
 __all__ = ["RegretBound", "regret_bound"]
 
@@ -72,7 +72,7 @@ def regret_bound(
 ) -> RegretBound:
     """The Bayes regret bound of an agent after `horizon` rounds; works inside `jit` and `vmap`.
 
-    The agents of `sec:benefits_structure`:
+    The agents of Section 4.2:
 
     - `"mets"`: meTS, which knows the hierarchy.
     - `"unstructured"`: LinTS with the marginal prior. `R^E` is zero, and `lambda_{1,0}` the largest
@@ -86,7 +86,7 @@ def regret_bound(
 
     The bound increases with `n`, `K`, `L`, `d`, `kappa_x` and `lambda_{1,Psi}`; known effects are always
     below meTS. In `sigma_0` it increases where actions are many, about `K sigma^2 > d L c_E`: for fewer,
-    certain actions may cost more in `R^E` than they save in `R^A`, to which `eq:simplified_regret`,
+    certain actions may cost more in `R^E` than they save in `R^A`, to which Eq. 12,
     without its logarithms, is blind.
 
     Args:

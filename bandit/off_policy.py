@@ -25,9 +25,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from ..inference.random import fused_key
 from ..models.arrays import as_count
-from .keys import fused_key
-from .policy import Policy
+from .policies.policy import Policy
 
 __all__ = [
     "Estimate",

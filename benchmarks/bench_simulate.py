@@ -17,7 +17,7 @@ from peers import by_formula, compiled_loop, draw_world, over_actions
 from timing import verdict
 
 from mixts.bandit import HierTS, LinTS, LinUCB, SyntheticProblem, ThompsonSampling, simulate
-from mixts.bandit.loop import compiled_tile
+from mixts.bandit.simulation.loop import compiled_tile
 from mixts.inference import ClosedForm, Factored
 
 K, L, DIM, RUNS = 100, 3, 2, 50

@@ -1,6 +1,6 @@
 """The same Thompson sampling written in the usual ways, to measure against.
 
-Each plays `horizon` rounds of one run of `sec:synthetic experiments` and returns its regret: formula by
+Each plays `horizon` rounds of one run of Section 5.1 and returns its regret: formula by
 formula as published implementations do, vectorised over actions, and as a loop tuned by hand and
 compiled by Numba, with the same rank-one updates as mixts.
 """
@@ -31,7 +31,7 @@ def draw_world(K: int, L: int, d: int, rng: np.random.Generator) -> World:
 
 
 def by_formula(world: World, horizon: int, rng: np.random.Generator) -> float:
-    """Props. `thm:pt_gaussian` and `thm:pti_gaussian` as they stand: inverses, and a draw per action."""
+    """Propositions 1 and 2 as they stand: inverses, and a draw per action."""
     K, d = world.theta.shape
     L = world.weights.shape[1]
     prior = world.effect_variance * np.eye(L * d)

@@ -17,10 +17,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mixts.bandit import Agent, LinTS, ThompsonSampling
-from mixts.bandit.baselines import prior_moments
+from mixts.bandit.policies.baselines import prior_moments
 from mixts.inference import ClosedForm
 from mixts.models import Hierarchy, linear
-from mixts.models.look import COLOURS, DASHES, bare, blank
+from mixts.models.picture.look import COLOURS, DASHES, bare, blank
 
 GENRES, DIM, FIRST, MORE, EVERY, ARRIVALS = 4, 3, 30, 20, 200, 3
 NOISE, WINDOW = 0.5, 20

@@ -1,16 +1,16 @@
 """What the data say: posterior backends, exact and approximate, behind one interface."""
 
 from .backend import Backend, Posterior
-from .calibration import Calibration, calibrate
 from .choice import Choice, best_backend
-from .closed_form import ClosedForm
-from .comparison import Comparison, compare
-from .evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
-from .factored import Factored
-from .laplace import Laplace
-from .nuts import Nuts, NutsStatus
-from .posterior_plot import plot_forest, plot_learning
-from .svi import Svi, SviStatus
+from .gaussian.closed_form import ClosedForm
+from .gaussian.factored import Factored
+from .gaussian.laplace import Laplace
+from .judging.calibration import Calibration, calibrate
+from .judging.comparison import Comparison, compare
+from .judging.evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
+from .plots.posterior import plot_forest, plot_learning
+from .programs.nuts import Nuts, NutsStatus
+from .programs.svi import Svi, SviStatus
 
 __all__ = [
     "Backend",

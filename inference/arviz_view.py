@@ -9,8 +9,8 @@ from jax import Array
 
 from ..models import Hierarchy
 from .backend import Posterior
-from .nuts import Nuts
-from .svi import Svi
+from .programs.nuts import Nuts
+from .programs.svi import Svi
 
 __all__ = ["groups_to_arviz", "to_arviz"]
 

@@ -90,7 +90,7 @@ class Posterior:
 
     def plot(self, **options: Any) -> "Figure":
         """The posterior as a forest; see `plot_forest`."""
-        from .posterior_plot import plot_forest
+        from .plots.posterior import plot_forest
 
         return plot_forest(self, **options)
 

@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 from ..models import Hierarchy
 from .backend import Backend
-from .closed_form import ClosedForm
-from .factored import Factored
-from .laplace import Laplace
-from .nuts import Nuts
-from .svi import Svi
+from .gaussian.closed_form import ClosedForm
+from .gaussian.factored import Factored
+from .gaussian.laplace import Laplace
+from .programs.nuts import Nuts
+from .programs.svi import Svi
 
 __all__ = ["Choice", "best_backend"]
 

@@ -3,7 +3,7 @@
 from .data import Data
 from .hierarchy import Hierarchy
 from .level import Level
-from .named import finer, glm, linear, mab, nonlinear, three_level
+from .paper_models import finer, glm, linear, mab, nonlinear, three_level
 from .rewards import Bernoulli, Gaussian, Poisson, Reward
 from .structure import learn_structure
 from .weights import Sparse

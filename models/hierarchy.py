@@ -24,7 +24,7 @@ __all__ = ["Hierarchy"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy:
-    """Actions that share effects, declared level by level (Aouali et al. 2023, Eq. `eq:model`).
+    """Actions that share effects, declared level by level (Aouali et al. 2023, Eq. 1).
 
     A pytree: weights, means, covariances and noise are leaves and may be traced, names and sizes are
     structure. What is concrete is checked when it is declared.
@@ -98,8 +98,8 @@ class Hierarchy:
         return why_not_exact(self.levels, self.reward)
 
     def render(self, path: Any = None) -> "Figure":
-        """A picture of the graphical model; see `mixts.models.render.render`."""
-        from .render import render
+        """A picture of the graphical model; see `mixts.models.picture.render.render`."""
+        from .picture.render import render
 
         return render(self, path)
 

@@ -24,7 +24,7 @@ RESERVED_NAMES = ("reward", "reward_noise", "observation")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Level:
-    """`size` vectors `N(g(mean_i + sum_l W_il parent_l), cov_i)` (Aouali et al. 2023, Eq. `eq:model`).
+    """`size` vectors `N(g(mean_i + sum_l W_il parent_l), cov_i)` (Aouali et al. 2023, Eq. 1).
 
     Args:
         name: what the level is called; the NumPyro site of its vectors has this name.
@@ -39,7 +39,7 @@ class Level:
             joint `(size * dim, size * dim)`.
         scale: instead of `cov`, a NumPyro distribution of an unknown standard deviation, of shape
             `()`, `(dim,)`, `(size, 1)` or `(size, dim)` (learned; site `<name>_scale`).
-        link: elementwise function `g` (`subsec:non_linear_mixed_model`).
+        link: elementwise function `g` (Appendix E.3).
         family: `family(loc, scale_tril)` gives the distribution that replaces the Gaussian.
         centered: whether the program samples the vectors themselves, or (False) standardised ones in
             a site `<name>_base` from which the vectors follow. The law is the same; samplers prefer

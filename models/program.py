@@ -14,7 +14,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Num
 from numpyro import handlers
 
-from . import weights as mixing
+from ..models import weights as mixing
 from .covariance import is_diagonal, is_joint, scale_tril
 from .level import Level
 from .rewards import Gaussian, Reward
@@ -33,7 +33,7 @@ def program(
     rewards: Float[Array, " n"] | None = None,
     mask: Bool[Array, " n"] | None = None,
 ) -> Num[Array, " n"]:
-    """The whole model of Eq. `eq:model`: latent levels and the `reward` site.
+    """The whole model of Eq. 1: latent levels and the `reward` site.
 
     Rows where `mask` is False are padding and add nothing to the density.
     """

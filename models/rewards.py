@@ -1,7 +1,7 @@
 """Reward families: the law of a reward given the predictor `u = x' theta`.
 
 Each is an exponential family with mean function `f = A'` (Aouali et al. 2023,
-`subsec:contextual_gl_bandits`): `log p(y | u) = (y u - A(u)) / phi + C(y)`, with dispersion `phi` equal
+Section 2.5): `log p(y | u) = (y u - A(u)) / phi + C(y)`, with dispersion `phi` equal
 to `noise^2` for Gaussian rewards and to one for the others.
 """
 

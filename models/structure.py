@@ -1,7 +1,7 @@
 """`learn_structure`: effects for actions of which only offline estimates are known.
 
 A Gaussian mixture on the estimates stands in for a structure that nobody knows (Aouali et al. 2023,
-`subsec:creating_structure`): its clusters are the effects, and how likely an action is to belong to
+Section 2.6): its clusters are the effects, and how likely an action is to belong to
 each is how strongly it depends on it.
 """
 
@@ -55,7 +55,7 @@ def learn_structure(
     restarts: int = 5,
     max_iter: int = 1000,
 ) -> Hierarchy:
-    """A hierarchy of effects and actions from offline estimates (`subsec:creating_structure`).
+    """A hierarchy of effects and actions from offline estimates (Section 2.6).
 
     The prior mean of effect `l` is the centre of cluster `l` of a Gaussian mixture, and the weight
     `b_il` the posterior probability that estimate `i` belongs to it. With `v` the variance of the
@@ -63,8 +63,8 @@ def learn_structure(
 
     | `covariances` | effect `Sigma_psi_l` | action `Sigma_{0,i}` |
     | --- | --- | --- |
-    | `"marginal"` (`sec:movielens experiments`) | `s diag(v)` | `(1 - s) diag(v)` |
-    | `"mixture"` (`subsec:creating_structure`) | `C_l` | `(1 - s) / s  sum_l b_il C_l` |
+    | `"marginal"` (Section 5.2) | `s diag(v)` | `(1 - s) diag(v)` |
+    | `"mixture"` (Section 2.6) | `C_l` | `(1 - s) / s  sum_l b_il C_l` |
 
     The first makes the marginal variance of an action that belongs to one cluster `v`, that of all
     estimates together. The paper does not say what `Sigma_{0,i}` goes with the second; here effects

@@ -2,8 +2,8 @@
 
 A level of `size` vectors and a parent of `P` vectors are tied by one of
 
-- scalars `b_il` of shape (size, P) (Aouali et al. 2023, Eq. `contextual_gaussian_model`);
-- matrices `C_il` of shape (size, P, dim, dim) (`subsec:mixed_model`);
+- scalars `b_il` of shape (size, P) (Aouali et al. 2023, Eq. 2);
+- matrices `C_il` of shape (size, P, dim, dim) (Appendix E.2);
 - `Sparse` scalars: `m` parents out of `P` for each vector, by index and value;
 - a NumPyro distribution over any of the above: weights that are unknown and learned.
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mixts.bandit import Agent, LinUCB, ThompsonSampling
-from mixts.bandit.agent_storage import to_file
+from mixts.bandit.agent.storage.snapshot import to_file
 from mixts.inference import ClosedForm, Laplace
 from mixts.models import glm, linear
 

@@ -8,7 +8,7 @@ import scipy.special
 
 __all__ = ["Site", "site"]
 
-# A(u), its derivative f and that one's derivative, by family (`subsec:contextual_gl_bandits`).
+# A(u), its derivative f and that one's derivative, by family (Section 2.5).
 _FAMILIES = {
     "bernoulli": (
         lambda u: np.logaddexp(0, u),

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from ...inference import Factored
 from ...models import Hierarchy, Level
-from ..baselines import HierTS, LinTS, prior_moments
-from ..policy import ThompsonSampling
-from ..synthetic import SyntheticProblem
+from ..policies.baselines import HierTS, LinTS, prior_moments
+from ..policies.policy import ThompsonSampling
+from ..problems.synthetic import SyntheticProblem
 from .paper import ACTIONS, LINEAR, exact, factored, laplace, synthetic
 from .record import Bound, Figure, Panel, lower
 
@@ -69,7 +69,7 @@ BOUND = {name: LINEAR[name] for name in ("meTS-Lin", "LinTS")}
 
 
 def nonlinear(K: int) -> Panel:
-    """Effects through a sigmoid (`subsec:non_linear_mixed_model`)."""
+    """Effects through a sigmoid (Appendix E.3)."""
     return Panel(
         f"nonlinear K={K}",
         f"K = {K}",
@@ -81,7 +81,7 @@ def nonlinear(K: int) -> Panel:
 
 
 def three_levels(K: int) -> Panel:
-    """Pages of movies of categories (`subsec:multi_level`)."""
+    """Pages of movies of categories (Appendix E.4)."""
     return Panel(
         f"three levels K={K}",
         f"K = {K}",
@@ -92,7 +92,7 @@ def three_levels(K: int) -> Panel:
 
 
 def finer(K: int) -> Panel:
-    """Weights that are matrices (`subsec:mixed_model`)."""
+    """Weights that are matrices (Appendix E.2)."""
     return Panel(
         f"finer K={K}",
         f"K = {K}",
@@ -103,7 +103,7 @@ def finer(K: int) -> Panel:
 
 
 def many_effects(L: int) -> Panel:
-    """Exact against factored effect posteriors (`app:posterior_approximation`)."""
+    """Exact against factored effect posteriors (Appendix E.1)."""
     return replace(
         synthetic(False, 100, 2, L),
         title=f"L = {L}",
@@ -114,7 +114,7 @@ def many_effects(L: int) -> Panel:
 
 
 def bounded(K: int) -> Panel:
-    """Regret and its bounds (`thm:regret`, `sec:benefits_structure`); contexts are in [-1, 1]^2."""
+    """Regret and its bounds (Theorem 1, Section 4.2); contexts are in [-1, 1]^2."""
     return replace(
         synthetic(False, K, 2),
         title=f"K = {K}",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
-from ..simulation import Simulation
+from ..simulation.results import Simulation
 from .pieces import Piece, Store, content, made_with, play
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
 """The files of a figure: pictures, tidy tables, and every round of every run; each written whole."""
 
 import io
+import re
+import shutil
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from ..atomic_file import replace_file
 from .picture import draw
 from .result import Result
 
-__all__ = ["TABLES", "is_written", "svg", "write_figure"]
+__all__ = ["TABLES", "is_written", "svg", "sweep", "write_figure"]
 
 TABLES = ("summary", "totals", "curves", "claims")
 # The same numbers make the same bytes: no date, and no random names of shapes.
@@ -72,3 +76,22 @@ def _netcdf(result: Result, folder: Path) -> bytes:
         path = Path(temporary) / "regret.nc"
         data.to_netcdf(path, engine="h5netcdf", encoding=packed)
         return path.read_bytes()
+
+
+# As `replace_file` names what is on its way, `write_figure` the folder of a NetCDF file, and `reproduce`
+# the file by which it sees whether it can write.
+_UNFINISHED = re.compile(r"\.(.+\.(npz|svg|png|csv|nc|html)|writable)\.[0-9a-f]{16}|\.netcdf-\w+")
+
+
+def sweep(folders: Iterable[Path], before: float) -> None:
+    """Remove unfinished files that were last touched before a moment, in the clock of their disk.
+
+    What another process is writing just now is younger, and stays.
+    """
+    for folder in folders:
+        for path in folder.iterdir():
+            if not _UNFINISHED.fullmatch(path.name):
+                continue
+            with suppress(FileNotFoundError):  # another process may sweep too
+                if path.stat().st_mtime < before:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from ..cores import cores
-from ..program_cache import compile_cache
+from ...inference.program_cache import compile_cache
+from ..simulation.workers import cores
 from .pieces import Piece, Store, play
 
 __all__ = ["play_here"]

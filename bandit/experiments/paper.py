@@ -1,4 +1,4 @@
-"""The figures of the paper (Aouali et al. 2023, `sec:experiments` and `app:experiments`)."""
+"""The figures of the paper (Aouali et al. 2023, Section 5 and Appendix F)."""
 
 from dataclasses import replace
 from functools import partial
@@ -7,13 +7,14 @@ from typing import Any
 
 from ...inference import ClosedForm, Factored, Laplace
 from ...models import Bernoulli, Gaussian, Hierarchy
-from ..baselines import GLMTS, HierTS, LinTS
-from ..movielens import MovieLensProblem
-from ..policy import ThompsonSampling
-from ..ratings import read_ratings
-from ..run import told_truth
-from ..synthetic import SyntheticProblem
-from ..ucb import UCBGLM, LinUCB
+from ..policies.baselines import GLMTS, HierTS, LinTS
+from ..policies.glm_ucb import UCBGLM
+from ..policies.lin_ucb import LinUCB
+from ..policies.policy import ThompsonSampling
+from ..problems.movielens import MovieLensProblem
+from ..problems.ratings import read_ratings
+from ..problems.synthetic import SyntheticProblem
+from ..simulation.run import told_truth
 from .record import Figure, OfProblem, Panel, lower
 
 __all__ = ["check_ratings", "paper_figures"]
@@ -23,17 +24,17 @@ CLICK_SECONDS = 6e-5  # a round of a policy that refits an action's likelihood
 
 
 def exact(hierarchy: Hierarchy) -> ThompsonSampling:
-    """meTS-Lin: the exact posterior (`sec:linear bandit posterior`)."""
+    """meTS-Lin: the exact posterior (Section 3.2)."""
     return ThompsonSampling(ClosedForm(hierarchy))
 
 
 def factored(hierarchy: Hierarchy) -> ThompsonSampling:
-    """meTS-Lin-Fa and meTS-GLM-Fa: effects sampled individually (`app:posterior_approximation`)."""
+    """meTS-Lin-Fa and meTS-GLM-Fa: effects sampled individually (Appendix E.1)."""
     return ThompsonSampling(Factored(hierarchy))
 
 
 def laplace(hierarchy: Hierarchy) -> ThompsonSampling:
-    """meTS-GLM (`sec:glb bandit posterior`)."""
+    """meTS-GLM (Section 3.3)."""
     return ThompsonSampling(Laplace(hierarchy))
 
 
@@ -43,7 +44,7 @@ def as_if_linear(hierarchy: Hierarchy) -> ThompsonSampling:
 
 
 def marginal_lints(problem: Any) -> ThompsonSampling:
-    """LinTS on MovieLens: every movie has the mean and variance of all (`sec:movielens experiments`)."""
+    """LinTS on MovieLens: every movie has the mean and variance of all (Section 5.2)."""
     return LinTS(problem.unstructured)
 
 
@@ -91,7 +92,7 @@ LOGISTIC_CLAIMS = (
 
 
 def synthetic(clicks: bool, K: int, d: int, L: int = 3) -> Panel:
-    """One of the twelve panels of `app:synthetic`."""
+    """One of the twelve panels of Appendix F.1."""
     kind, reward = ("logistic", Bernoulli()) if clicks else ("linear", Gaussian(1.0))
     return Panel(
         f"{kind} K={K} L={L} d={d}",
@@ -104,7 +105,7 @@ def synthetic(clicks: bool, K: int, d: int, L: int = 3) -> Panel:
 
 
 def movielens(ratings: Path | None, clicks: bool, K: int, d: int) -> Panel:
-    """One of the twelve panels of `app:movielens`."""
+    """One of the twelve panels of Appendix F.2."""
     kind, reward = ("logistic", Bernoulli()) if clicks else ("linear", Gaussian(1.0))
     problem = partial(MovieLensProblem, ratings, num_actions=K, dim=d, reward=reward)
     return Panel(
@@ -119,7 +120,7 @@ def movielens(ratings: Path | None, clicks: bool, K: int, d: int) -> Panel:
 
 
 def check_ratings(path: Path) -> None:
-    """Refuse ratings that cannot be read, or are too few for the panels of `app:movielens`."""
+    """Refuse ratings that cannot be read, or are too few for the panels of Appendix F.2."""
     ratings = read_ratings(path)
     movies, users = len(ratings.movie_ids), len(ratings.user_ids)
     if movies < max(ACTIONS) or users < max(DIMS):
@@ -131,7 +132,7 @@ def check_ratings(path: Path) -> None:
 
 
 def misspecified(K: int) -> Panel:
-    """One of the panels of `app:robustness_model_misspecification`."""
+    """One of the panels of Appendix F.3."""
     return Panel(
         f"misspecified K={K}",
         f"K = {K}",
@@ -142,7 +143,7 @@ def misspecified(K: int) -> Panel:
 
 
 def uncertain(K: int) -> Panel:
-    """One of the panels of `app:uncertain_action`."""
+    """One of the panels of Appendix F.4."""
     problem = partial(SyntheticProblem, K, effect_cov=1.0, action_cov=3.0)
     claims = lower(("meTS-Lin",), ("LinTS", "HierTS", "LinUCB"))
     return Panel(f"uncertain actions K={K}", f"K = {K}", problem, LINEAR, claims=claims)

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...models.look import bare, blank
-from ..regret_plot import draw_line
+from ...models.picture.look import bare, blank
+from ..simulation.regret_plot import draw_line
 from .result import Result
 
 __all__ = ["draw"]

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ..environment import Problem
-from ..loop import simulate
-from ..simulation import Simulation
+from ..problems.environment import Problem
+from ..simulation.loop import simulate
+from ..simulation.results import Simulation
 from .record import Figure, Panel, Size
 
 __all__ = ["Piece", "Store", "content", "made_with", "pieces_of", "play", "problem_of", "versions"]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..bound import Kind
-from ..environment import Problem
-from ..policy import Policy
-from ..run import Maker
+from ..policies.policy import Policy
+from ..problems.environment import Problem
+from ..simulation.run import Maker
 
 __all__ = ["Bound", "Claim", "Figure", "OfProblem", "Panel", "Size", "lower"]
 

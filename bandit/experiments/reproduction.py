@@ -11,9 +11,8 @@ from tqdm.auto import tqdm
 from ..atomic_file import replace_file
 from .beyond import beyond_figures
 from .cluster import play_on_cluster
-from .files import is_written, write_figure
+from .files import is_written, sweep, write_figure
 from .here import play_here
-from .leftovers import sweep
 from .page import page
 from .paper import paper_figures
 from .pieces import Piece, Store, pieces_of

@@ -13,8 +13,8 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from ..bound import regret_bound
-from ..run import instance_of_run
-from ..simulation import Simulation, standard_error
+from ..simulation.results import Simulation, standard_error
+from ..simulation.run import instance_of_run
 from .pieces import Piece, Store, problem_of
 from .record import Bound, Claim, Figure, Panel, Size
 

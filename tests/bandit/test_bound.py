@@ -30,7 +30,7 @@ WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (K, L))
 
 
 def theorem(K, L, d, n, kappa_x, kappa_b, sigma, sigma_0, sigma_psi, delta):
-    """`thm:regret`, as it stands in the paper."""
+    """Theorem 1, as it stands in the paper."""
     a = kappa_x * sigma_0**2
     c_a = a / math.log(1 + a / sigma**2)
     actions = d * K * c_a * math.log(1 + n * a / (d * sigma**2))

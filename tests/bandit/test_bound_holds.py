@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 HORIZON, RUNS = 1000, 100
 USUAL = {"num_actions": 50, "num_effects": 3, "dim": 2, "effect_cov": 3.0, "action_cov": 1.0}
-# For every knob of `eq:simplified_regret`: a setting in which its term counts, and one with less of it.
+# For every knob of Eq. 12: a setting in which its term counts, and one with less of it.
 LESS = {
     "num_actions": ({}, {"num_actions": 10}),
     "dim": ({}, {"dim": 1}),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
 
-from mixts.inference.normals import _inverse_erf, standard_normal
+from mixts.inference.random import _inverse_erf, standard_normal
 
 
 def every_value() -> np.ndarray:

@@ -93,7 +93,7 @@ def test_finer(precision, rng):
 
 
 def test_finer_with_multiples_of_the_identity_is_linear(precision, rng):
-    """`subsec:mixed_model`: `C_il = b_il I` is the linear model."""
+    """Appendix E.2: `C_il = b_il I` is the linear model."""
     model = two_levels(rng)
     weights = model.groups[1].parents["effect"]
     maps = weights[:, :, None, None] * np.eye(D)

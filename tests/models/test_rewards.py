@@ -34,7 +34,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_law_is_an_exponential_family(precision, name):
-    """`log p(y | u) = (y u - A(u)) / phi + C(y)` (`subsec:contextual_gl_bandits`)."""
+    """`log p(y | u) = (y u - A(u)) / phi + C(y)` (Section 2.5)."""
     declare, partition, dispersion, rewards, base = FAMILIES[name]
     family = declare()
     for reward in rewards:

@@ -51,7 +51,7 @@ def test_known_clusters_are_recovered():
 
 
 def test_the_paper_s_choice_of_covariances(precision):
-    """`0.75 diag(v)` for effects and `0.25 diag(v)` for actions (`sec:movielens experiments`)."""
+    """`0.75 diag(v)` for effects and `0.25 diag(v)` for actions (Section 5.2)."""
     estimates, _ = clustered()
     hierarchy = learn_structure(estimates, 3)
     variance = ((estimates - estimates.mean(0)) ** 2).mean(0)

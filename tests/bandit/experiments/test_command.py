@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mixts.bandit import UniformRandom
-from mixts.bandit.command_line import main
+from mixts.bandit.cli.command_line import main
 from mixts.bandit.experiments import all_figures, command
 from tiny_figures import contents, panel, tiny
 
@@ -100,7 +100,7 @@ def test_a_full_disk(tmp_path, capsys, only_tiny, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("mixts.bandit.simulation.replace_file", full)
+    monkeypatch.setattr("mixts.bandit.simulation.results.replace_file", full)
     arguments = ["tiny", "--runs", "2", "--horizon", "3", "--out", str(tmp_path)]
     assert "No space left on device" in failure(arguments, capsys)
     assert contents(tmp_path) == {}
@@ -155,7 +155,7 @@ HEEDS_INTERRUPTS = """
 import signal, sys
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from mixts.bandit.command_line import main
+from mixts.bandit.cli.command_line import main
 
 sys.exit(main(sys.argv[1:]))
 """

@@ -11,7 +11,7 @@ from mixts.bandit import LinTS, SyntheticProblem, simulate
 from mixts.bandit.experiments.here import play_here
 from mixts.bandit.experiments.pieces import Piece, Store, pieces_of, play, problem_of
 from mixts.bandit.experiments.record import OfProblem
-from mixts.bandit.run import told_truth
+from mixts.bandit.simulation.run import told_truth
 from tiny_figures import SIZE, panel, tiny
 
 

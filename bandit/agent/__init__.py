@@ -1,0 +1,1 @@
+"""An agent behind an application: decisions, late rewards, new actions."""

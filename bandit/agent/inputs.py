@@ -1,0 +1,233 @@
+"""What callers hand to an agent, converted and checked, quickly: this is on the path of every decision."""
+
+import math
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...models import Gaussian, Hierarchy
+from .decisions import AgentError
+
+__all__ = [
+    "Checks",
+    "are_many",
+    "as_factor",
+    "as_id",
+    "as_ids",
+    "as_labels",
+    "as_size",
+    "how_many_new",
+]
+
+_NO_NUMBER = str | bytes | bytearray | complex | np.complexfloating
+
+
+class Checks:
+    """What contexts and rewards of a problem must be like.
+
+    Args:
+        problem: a hierarchy, or the target of a program.
+        dtype: the precision that an agent works in.
+    """
+
+    def __init__(self, problem: Any, dtype: Any):
+        self.dim, self.dtype, self.family = problem.dim, np.dtype(dtype), problem.reward
+        self.largest = float(np.finfo(self.dtype).max)
+        self._shared = (self.dim,)
+        # A constraint of NumPyro's: asked directly it takes numbers as they are, without JAX.
+        self._support: Any = None
+        if not isinstance(self.family, Gaussian):
+            self._support = self.family.law(jnp.zeros(())).support
+
+    def context(self, context: Any, K: int) -> np.ndarray:
+        """One context: (d,), or (K, d) with a row for each of K actions."""
+        # The usual case, in as few steps as it can be: numbers with a finite sum of squares are finite.
+        usual = type(context) is np.ndarray and context.dtype is self.dtype
+        if usual and context.shape == self._shared and context.dot(context) <= self.largest:
+            return context
+        x = self._numbers(context, "context")
+        if x.shape != self._shared and x.shape != (K, self.dim):
+            raise AgentError(
+                f"context has shape {x.shape}; expected ({self.dim},), shared by all actions, or "
+                f"({K}, {self.dim}), a row for each"
+            )
+        return self._finite(x, "context")
+
+    def contexts(self, contexts: Any, K: int) -> np.ndarray:
+        """Many contexts: (n, d), or (n, K, d)."""
+        x = self._numbers(contexts, "contexts")
+        if not x.size or x.shape[1:] not in ((self.dim,), (K, self.dim)):
+            raise AgentError(
+                f"contexts have shape {x.shape}; expected (n, {self.dim}), or (n, {K}, {self.dim}) "
+                "with a row for each action, and one of them at least"
+            )
+        return self._finite(x, "contexts")
+
+    def reward(self, reward: Any) -> float:
+        """One reward."""
+        try:
+            # Text that Python could read as a number is text all the same.
+            if type(reward) is not float and isinstance(reward, _NO_NUMBER):
+                raise TypeError
+            y = float(reward)
+        except (TypeError, ValueError):
+            raise AgentError(f"reward is {reward!r}; expected a number") from None
+        except OverflowError:
+            y = math.inf
+        inside = -self.largest <= y <= self.largest
+        if not inside or not (self._support is None or self._support(y)):
+            raise self._never(y)
+        return y
+
+    def rewards(self, rewards: Any) -> np.ndarray:
+        """Many rewards."""
+        y = self._numbers(rewards, "rewards")
+        if y.ndim != 1 or not len(y):
+            raise AgentError(f"rewards have shape {y.shape}; expected (n,), with one at least")
+        inside = np.isfinite(y)
+        if self._support is not None:
+            inside &= np.asarray(self._support(y))
+        if not inside.all():
+            raise self._never(float(y[~inside][0]))
+        return y
+
+    def decided(
+        self, met: np.ndarray, chosen: np.ndarray, chances: Any, is_plain: Any, K: int
+    ) -> None:
+        """Refuse decisions from a journal that no agent of K actions has made."""
+        n = len(chosen)
+        right = (
+            n > 0
+            and chosen.shape == (n,)
+            and chosen.dtype == np.int32
+            and bool(((chosen >= 0) & (chosen < K)).all())
+            and met.shape == (n, self.dim)
+            and met.dtype == self.dtype
+            and bool(np.isfinite(met).all())
+            and (chances is None or chances.shape == (n,))
+            and (chances is None or bool(((chances > 0) & (chances <= 1)).all()))
+            and isinstance(is_plain, bool)
+        )
+        if not right:
+            raise AgentError("these are decisions that this agent cannot have made")
+
+    def _never(self, reward: float) -> AgentError:
+        return AgentError(
+            f"reward is {reward:g}, which {type(self.family).__name__} rewards never are in {self.dtype}"
+        )
+
+    def _numbers(self, value: Any, what: str) -> np.ndarray:
+        try:
+            given = np.asarray(value)
+            if _are_numbers(given):
+                with np.errstate(over="ignore"):
+                    return given.astype(self.dtype, copy=False)
+        except OverflowError:
+            raise AgentError(
+                f"{what}: holds a whole number too large for any float; every entry must be a finite "
+                f"{self.dtype}"
+            ) from None
+        except (TypeError, ValueError):
+            pass
+        raise AgentError(f"{what}: got {value!r}; expected numbers")
+
+    def _finite(self, x: np.ndarray, what: str) -> np.ndarray:
+        """Contexts that are finite, and so are their squares: else nothing could be learned there."""
+        with np.errstate(over="ignore"):
+            squares = np.square(x).sum(-1)
+        if not np.isfinite(squares).all():
+            finite = np.isfinite(x)
+            if not finite.all():
+                wrong = x[~finite][0]
+                raise AgentError(f"{what}: holds {wrong}; every entry must be a finite {x.dtype}")
+            raise AgentError(
+                f"{what}: holds {x.flat[np.abs(x).argmax()]:g}, the square of which is no finite "
+                f"{x.dtype}; give contexts in larger units, so that entries are about one"
+            )
+        return x
+
+
+def _are_numbers(given: np.ndarray) -> bool:
+    """Whether an array holds numbers: text, dates and complex numbers could be made into some."""
+    if given.dtype == object:
+        return not any(part is None or isinstance(part, _NO_NUMBER) for part in given.flat)
+    return given.dtype.kind not in "USTcmM"
+
+
+def are_many(given: Any, what: str) -> bool:
+    """Whether a caller hands in several, in a list or an array, and not one."""
+    try:
+        return np.ndim(given) > 0
+    except ValueError:
+        raise AgentError(f"{what} are {given!r}; expected (n,) numbers") from None
+
+
+def as_size(size: Any, most: int) -> int:
+    """How many actions a slate is to have."""
+    whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+    if not whole or not 1 <= size <= most:
+        raise AgentError(
+            f"a slate of {size!r} is asked for; expected a whole number from 1 to {most}, as many "
+            "actions as are eligible"
+        )
+    return int(size)
+
+
+def as_id(decision: Any) -> int:
+    """The id of one decision."""
+    if isinstance(decision, (int, np.integer)) and not isinstance(decision, bool):
+        return int(decision)
+    raise AgentError(
+        f"got {decision!r} for the id of a decision; expected the number that `act` returned as `.id`"
+    )
+
+
+def as_ids(decisions: Any) -> np.ndarray:
+    """The ids of many decisions."""
+    try:
+        ids = np.asarray(decisions)
+    except ValueError:
+        raise AgentError(f"ids are {decisions!r}; expected (n,) whole numbers") from None
+    if ids.dtype.kind not in "iu" or ids.ndim != 1 or not len(ids):
+        raise AgentError(
+            f"ids have shape {ids.shape} and type {ids.dtype}; expected (n,) whole numbers, one at least"
+        )
+    ids = np.minimum(ids, np.iinfo(np.int64).max)  # an id beyond is unknown all the same
+    return ids.astype(np.int64)
+
+
+def as_labels(labels: Any, problem: Any) -> tuple[str, ...] | None:
+    """A name for each action of a problem; by default those that a hierarchy declares."""
+    if labels is None:
+        declared = problem.actions.labels if isinstance(problem, Hierarchy) else None
+        return None if declared is None else tuple(declared)
+    K = problem.num_actions
+    given = None if isinstance(labels, str) or not isinstance(labels, Iterable) else tuple(labels)
+    if given is None or not all(isinstance(name, str) for name in given):
+        raise ValueError(
+            f"Agent labels: got {labels!r}; expected {K} different strings, one per action"
+        )
+    if len(given) != K or len(set(given)) != K:
+        raise ValueError(
+            f"Agent labels: got {len(given)}, {len(set(given))} of them different; expected {K} "
+            "different strings, one per action"
+        )
+    return tuple(str(name) for name in given)  # not NumPy's own kind of string
+
+
+def as_factor(forget: Any) -> float | None:
+    """What evidence is multiplied by, or None."""
+    if forget is None:
+        return None
+    if isinstance(forget, bool) or not isinstance(forget, float | int) or not 0 < forget <= 1:
+        raise ValueError(f"Agent forget is {forget!r}; expected a number in (0, 1], such as 0.999")
+    return float(forget)
+
+
+def how_many_new(labels: Any, mean: Any) -> int | None:
+    """How many new actions labels or means are of, if they say so."""
+    if isinstance(labels, Sized) and not isinstance(labels, str):
+        return len(labels)
+    return len(mean) if np.ndim(mean) == 2 else None

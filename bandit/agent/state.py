@@ -1,0 +1,99 @@
+"""Everything an agent knows, in plain values: what a file has to hold to bring it back."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...inference.random import fused_key
+from ...models.arrays import as_count
+from ..policies.policy import Policy
+from .decisions import DecisionLog
+from .inputs import as_factor, as_labels
+from .storage.declaration import fingerprint
+
+__all__ = ["COUNTED", "AgentSettings", "AgentState", "checked_settings", "first_state"]
+
+# What an agent counts, besides its decisions; see `Agent.counts`.
+COUNTED = ("observations", "expired", "unknown", "too_late", "duplicate", "refused")
+
+# The child of the agent's key that the policy starts from; decisions use the children 0, 1, 2, ...
+_KEY_OF_POLICY = 0xFFFFFFFF
+
+_MOST = 2**31 - 1  # that a setting counts to
+
+
+class AgentSettings(NamedTuple):
+    """What an agent was asked to do besides acting and learning.
+
+    Attributes:
+        keep: how many of the newest decisions can still be rewarded.
+        propensity_draws: draws from which the probability of each decision is estimated, or None.
+        forget: what evidence is multiplied by, or None.
+        forget_every: after how many observations.
+    """
+
+    keep: int = 100_000
+    propensity_draws: int | None = None
+    forget: float | None = None
+    forget_every: int = 1
+
+
+def checked_settings(
+    keep: Any, propensity_draws: Any, forget: Any, forget_every: Any
+) -> AgentSettings:
+    """Settings as an agent can use them, or an error that says what is wrong."""
+    counts = {"keep": keep, "propensity_draws": propensity_draws, "forget_every": forget_every}
+    for name, count in counts.items():
+        if name != "propensity_draws" or count is not None:
+            counts[name] = as_count(count, f"Agent {name}")
+            if counts[name] > _MOST:
+                raise ValueError(f"Agent {name} is {count}; expected {_MOST:,} at most")
+    return AgentSettings(**counts, forget=as_factor(forget))
+
+
+class AgentState(NamedTuple):
+    """An agent at one moment. `Agent.restore` makes one that goes on exactly as the first would.
+
+    Attributes:
+        key: (2,) the words of the random key that decisions draw from.
+        policy: the policy, a pytree of arrays; it may have spare actions behind the last one.
+        posterior: the policy's state, a pytree of arrays.
+        labels: the name of every action by its number, or None.
+        is_open: (K,) whether each action may still be chosen.
+        decisions: the newest decisions, and which of them wait for a reward.
+        counts: what has happened so far, by name.
+        settings: what the agent was asked to do besides.
+        made_with: the `fingerprint` of the policy that the agent was made with, before any action was
+            added to it.
+    """
+
+    key: np.ndarray
+    policy: Policy
+    posterior: Any
+    labels: tuple[str, ...] | None
+    is_open: np.ndarray
+    decisions: DecisionLog
+    counts: dict[str, int]
+    settings: AgentSettings
+    made_with: str
+
+
+def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings) -> AgentState:
+    """An agent that has done nothing yet."""
+    key, problem = fused_key(seed), policy.problem
+    posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
+    if settings.forget is not None:
+        policy.forget(posterior, settings.forget)  # says at once if it cannot
+    return AgentState(
+        key=np.asarray(jax.random.key_data(key)),
+        policy=policy,
+        posterior=posterior,
+        labels=as_labels(labels, problem),
+        is_open=np.ones(problem.num_actions, bool),
+        decisions=DecisionLog.empty(settings.keep, problem.dim, jnp.result_type(float)),
+        counts=dict.fromkeys(COUNTED, 0),
+        settings=settings,
+        made_with=fingerprint(policy),
+    )

@@ -1,0 +1,1 @@
+"""What outlives a process: files, folders and journals of agents."""

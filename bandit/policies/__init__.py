@@ -1,0 +1,1 @@
+"""What picks an action: Thompson sampling, its baselines, and upper confidence bounds."""

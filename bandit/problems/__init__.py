@@ -1,0 +1,1 @@
+"""What an agent plays in: problems, environments, contexts and data sets."""

@@ -1,0 +1,1 @@
+"""Playing many runs of many policies, and what they leave behind."""

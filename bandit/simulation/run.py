@@ -1,0 +1,122 @@
+"""What a run is: an instance, a policy made for it, and rounds of Algorithm 1 in a compiled loop."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ...inference import Backend
+from ...inference.random import fused_key, plain_key
+from ...models import Hierarchy
+from ..policies.policy import Policy
+from ..problems.environment import Environment, Instance, Problem
+
+__all__ = ["Maker", "Run", "begin", "instance_of_run", "stretch", "told_truth"]
+
+# From the hierarchy that an agent is told to its policy.
+Maker = Callable[..., Policy[Any]]
+
+
+class _ToldTruth(NamedTuple):
+    """A maker that is shown the environment."""
+
+    make: Maker
+    sees_truth: bool = True
+
+    def __call__(self, hierarchy: Hierarchy, environment: Environment) -> Policy[Any]:
+        return _make(self.make, Instance(environment.hierarchy, environment))
+
+
+def told_truth(make: Maker) -> Maker:
+    """The same policy, told the hierarchy that the environment was drawn from."""
+    return _ToldTruth(make)
+
+
+class _Round(NamedTuple):
+    """What a round starts with."""
+
+    context: Array
+    key_act: Array
+    key_reward: Array
+
+
+def _round(environment: Environment, key: Array, t: Array) -> _Round:
+    key_context, key_act, key_reward = jax.random.split(jax.random.fold_in(key, t), 3)
+    return _Round(environment.context(key_context), key_act, key_reward)
+
+
+class Run(NamedTuple):
+    """A run between two rounds."""
+
+    policy: Policy[Any]
+    environment: Environment
+    state: Any
+    key: Array
+    next: _Round
+
+
+def instance_of_run(problem: Problem, key: Any, run: Any) -> Instance:
+    """What every policy meets in run number `run` of `simulate` with that key."""
+    key_instance, _, _ = _keys_of_run(jax.random.fold_in(fused_key(key), run))
+    return problem.sample(key_instance)
+
+
+def _keys_of_run(key: Array) -> Array:
+    """For the instance, for the policy's state, for the rounds.
+
+    JAX's own: written out (`keys`), what is drawn but once would take longer to compile than to draw.
+    """
+    return jax.random.split(plain_key(key), 3)
+
+
+def begin(problem: Problem, make: Maker, room: int, key: Array) -> Run:
+    """A run before its first round, with room for so many observations."""
+    key_instance, key_policy, key_rounds = _keys_of_run(key)
+    instance = problem.sample(key_instance)
+    policy = _make(make, instance)
+    state = policy.init(key_policy, room=room)
+    first = _round(instance.environment, key_rounds, jnp.zeros((), jnp.uint32))
+    first = _Round(first.context, fused_key(first.key_act), fused_key(first.key_reward))
+    return Run(policy, instance.environment, state, fused_key(key_rounds), first)
+
+
+def _make(make: Maker, instance: Instance) -> Policy[Any]:
+    policy = make(*instance) if getattr(make, "sees_truth", False) else make(instance.hierarchy)
+    if not isinstance(policy, Policy):
+        hint = f": write ThompsonSampling({policy!r})" if isinstance(policy, Backend) else ""
+        raise TypeError(f"a policy of simulate is {policy!r}; expected a Policy{hint}")
+    return policy
+
+
+def stretch(
+    run: Run, start: Array, end: Array, rounds: int
+) -> tuple[Run, tuple[Array, Array], dict[str, Array]]:
+    """Rounds from `start` on, `rounds` of them but none from `end` on.
+
+    Gives the run after them, regrets and actions, and the policy's troubles so far.
+    """
+    policy, environment, key = run.policy, run.environment, run.key
+
+    def play(i: Array, carry: tuple[Any, _Round, Array, Array]):
+        state, now, regrets, actions = carry
+        action = policy.act(now.key_act, state, now.context)
+        reward = environment.reward(now.key_reward, now.context, action)
+        state = policy.update(state, now.context, action, reward)
+        means = environment.mean_rewards(now.context)
+        # The next round is made here and carried over: a context that XLA has to look up in a table of
+        # all rounds would keep it from computing several actions at a time.
+        following = _round(environment, key, start + i + 1)
+        regret = means.max() - means[action]
+        return state, following, regrets.at[i].set(regret), actions.at[i].set(action)
+
+    regrets = jnp.zeros(rounds, environment.theta.dtype)
+    begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32)
+    count = jnp.minimum(jnp.uint32(rounds), end - start)
+    state, now, regrets, actions = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
+    return run._replace(state=state, next=now), (regrets, actions), _counts(policy, state)
+
+
+def _counts(policy: Policy[Any], state: Any) -> dict[str, Array]:
+    return {name: jnp.asarray(n, jnp.int32) for name, n in policy.troubles(state).items()}

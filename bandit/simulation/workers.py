@@ -1,0 +1,42 @@
+"""Threads of a simulation: how many there are, and how Ctrl-C stops them."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["cores", "interrupt_sets"]
+
+
+@contextmanager
+def interrupt_sets(stop: threading.Event) -> Iterator[None]:
+    """Meanwhile Ctrl-C sets `stop`, and interrupts as usual if that is set already.
+
+    An exception could come where Python drops it, such as in the callback of a weak reference, and the
+    user would have pressed in vain. Nothing changes in threads other than the main one, which never get
+    it, nor where an application has a handler of its own.
+    """
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            signal.default_int_handler(number, frame)
+        stop.set()
+
+    signal.signal(signal.SIGINT, heed)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def cores() -> int:
+    """Those that this process may use: a container or `taskset` may allow fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,66 @@
+"""`ClosedForm`: the exact posterior of a linear-Gaussian hierarchy of any depth."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from ...models import Hierarchy
+from ...models.pytrees import register_declaration
+from .joint_backend import JointBackend
+from .linear_model import ActionModel, GaussianVector
+
+__all__ = ["ClosedForm", "check_joint_fits", "check_linear_gaussian"]
+
+# The joint covariance of all levels above the actions may take this much memory.
+_MOST_JOINT_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClosedForm(JointBackend):
+    """The exact posterior (Aouali et al. 2023, Propositions 1 and 2).
+
+    For every hierarchy with `hierarchy.why_not_exact` None: any depth, crossed parents, matrix and
+    sparse weights, correlated effects. With K actions, N numbers in the levels above and d
+    dimensions, a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores`
+    O(K d^2 + N^2), `condition` on n observations O(n d^2 + K d N^2 + N^3).
+    """
+
+    is_exact: ClassVar[bool] = True
+    hierarchy: Hierarchy
+    model: ActionModel = field(init=False)
+    prior: GaussianVector = field(init=False)
+
+    def __post_init__(self):
+        check_linear_gaussian(self.hierarchy, "ClosedForm")
+        check_joint_fits(self.hierarchy, "ClosedForm")
+        self._prepare(self.hierarchy)
+
+    def __repr__(self) -> str:
+        return f"ClosedForm({self.hierarchy!r})"
+
+
+register_declaration(ClosedForm, arrays=("hierarchy", "model", "prior"), static=())
+
+
+def check_linear_gaussian(hierarchy: Hierarchy, backend: str) -> None:
+    """Refuse a hierarchy without a closed form."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise TypeError(f"{backend}: got {hierarchy!r}; expected a Hierarchy")
+    if hierarchy.why_not_exact is not None:
+        raise ValueError(f"{backend} needs a linear-Gaussian hierarchy: {hierarchy.why_not_exact}")
+
+
+def check_joint_fits(hierarchy: Hierarchy, backend: str) -> None:
+    """Refuse a hierarchy whose levels above the actions are too many for a joint covariance."""
+    vectors = sum(level.size for level in hierarchy.levels[:-1])
+    numbers = vectors * hierarchy.dim
+    memory = numbers**2 * jnp.result_type(float).itemsize
+    if memory > _MOST_JOINT_BYTES:
+        two_levels = all(not level.parents for level in hierarchy.levels[:-1])
+        fits = "Factored with means='decoupled'" if two_levels else "Svi with a mean-field guide"
+        raise ValueError(
+            f"{backend} keeps the joint covariance of {vectors:,} vectors x {hierarchy.dim} = "
+            f"{numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; "
+            f"at most {_MOST_JOINT_BYTES / 1024**3:g} GiB are allowed: use {fits}"
+        )

@@ -1,0 +1,305 @@
+"""Any linear-Gaussian hierarchy as one Gaussian vector above a block-diagonal level of actions.
+
+Given their parents, the levels above the actions are jointly Gaussian whatever their depth and however
+their arrows cross. Concatenated, top to bottom, they are the paper's `Psi` (Aouali et al. 2023,
+Appendix D.1) and every model of the paper is
+
+    z = m + R eps,  theta_i = mu_i + Gamma_i z + T_i eps_i,  y = x' theta_a + sigma eps_y,
+
+with standard normal `eps`: two levels, so that one algebra serves all. `R` follows from the levels by
+substitution from the top; nothing is factorised but the levels' own covariances.
+
+Arrays over actions have the actions last, (d, d, K): a round reads them all, and so reads them in order.
+"""
+
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
+
+from ...models.covariance import is_diagonal, is_joint, scale_tril
+from ...models.hierarchy import Hierarchy
+from ...models.level import Level
+from ...models.pytrees import register_declaration
+from ...models.weights import Sparse, mix
+
+__all__ = [
+    "ActionModel",
+    "Arrows",
+    "GaussianVector",
+    "action_model",
+    "contract",
+    "dot",
+    "joint_prior",
+    "untie_actions",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrows:
+    """The weights of the actions on the vectors above: `Gamma_i` for all `i`, in declared form.
+
+    Attributes:
+        weights: parent level's name -> its weights.
+        layout: (level name, size) of every level above, top to bottom: the order inside `z`.
+        dim: `d`.
+    """
+
+    weights: dict[str, Any]
+    layout: tuple[tuple[str, int], ...]
+    dim: int
+
+    @property
+    def num_above(self) -> int:
+        """`N`: how many numbers `z` has."""
+        return self.dim * sum(size for _, size in self.layout)
+
+    def split(self, z: Float[Array, " N"]) -> dict[str, Float[Array, "_ d"]]:
+        """`z` as the vectors of each level above."""
+        vectors, start = {}, 0
+        for name, size in self.layout:
+            vectors[name] = z[start : start + size * self.dim].reshape(size, self.dim)
+            start += size * self.dim
+        return vectors
+
+    def all_rows(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
+        """`Gamma_i z` for every action `i`, `z` given as the vectors of each level above."""
+        parts = (_mix_columns(weights, above[parent]) for parent, weights in self.weights.items())
+        return functools.reduce(operator.add, parts)
+
+    def row(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, " d"]:
+        """`Gamma_a z` for one action, `z` given as the vectors of each level above."""
+        total = jnp.zeros(self.dim, jnp.result_type(float))
+        for parent, weights in self.weights.items():
+            own = jax.tree.map(lambda leaf: leaf[action][None], weights)
+            total += mix(own, above[parent])[0]
+        return total
+
+    def row_transposed(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " N"]:
+        """`Gamma_a' v` for one action."""
+        blank = jnp.zeros(self.num_above, v.dtype)
+        return jax.linear_transpose(lambda z: self.row(action, self.split(z)), blank)(v)[0]
+
+    def dense_row(self, action: Array) -> Float[Array, "d N"]:
+        """`Gamma_a` written out."""
+        dtype = jnp.result_type(float)
+        basis = jnp.eye(self.dim, dtype=dtype)
+        return jax.vmap(lambda v: self.row_transposed(action, v))(basis)
+
+
+def _mix_columns(weights: Any, parents: Float[Array, "P d"]) -> Float[Array, "d K"]:
+    """`mix` with the actions last: written as a transpose, a batch would be left in the other order."""
+    if isinstance(weights, Sparse) or weights.ndim == 4:
+        return mix(weights, parents).T
+    return jnp.einsum("kl,ld->dk", weights, parents)
+
+
+register_declaration(Arrows, arrays=("weights",), static=("layout", "dim"))
+
+
+class GaussianVector(NamedTuple):
+    """`N(mean, root root')`; the root need not be triangular."""
+
+    mean: Float[Array, " N"]
+    root: Float[Array, "N N"]
+
+
+@dataclass(frozen=True, eq=False)
+class ActionModel:
+    """The actions given `z`, and the rewards given the actions.
+
+    Attributes:
+        arrows: `Gamma_i`.
+        mean: (d, K) `mu_i`, or (d, 1) where all are equal.
+        root: (d, d, K) `T_i` with `Sigma_{0,i} = T_i T_i'`, or (d, d, 1).
+        precision: `Lambda_{0,i} = Sigma_{0,i}^{-1}`, as small as declared: (), (d, 1), (d, d, 1) or
+            (d, d, K).
+        noise_variance: `sigma^2`.
+        num_actions: `K`.
+        link: the elementwise `g` of Appendix E.3, or None.
+    """
+
+    arrows: Arrows
+    mean: Array
+    root: Array
+    precision: Array
+    noise_variance: Array
+    num_actions: int
+    link: Callable[[Array], Array] | None = None
+
+    @property
+    def dim(self) -> int:
+        """`d`."""
+        return self.arrows.dim
+
+    def weigh(self, v: Float[Array, "d K"]) -> Float[Array, "d K"]:
+        """`Lambda_{0,i} v_i` for every action."""
+        return _apply(self.precision, v)
+
+    def weigh_one(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " d"]:
+        """`Lambda_{0,a} v` for one action."""
+        return self.select(action).weigh(v[:, None])[:, 0]
+
+    def select(self, action: Array) -> "ActionModel":
+        """The model of one action alone; its arrows stay those of all."""
+
+        def own(array: Array, ndim: int) -> Array:
+            each = array.ndim == ndim and array.shape[-1] > 1
+            return array[..., action][..., None] if each else array
+
+        mean, root, precision = own(self.mean, 2), own(self.root, 3), own(self.precision, 3)
+        return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1, self.link)
+
+    def displacements(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
+        """How far every action is centred from `mu_i`, given the levels above.
+
+        `Gamma_i z`, or `g(mu_i + Gamma_i z) - mu_i` where there is a link.
+        """
+        rows = self.arrows.all_rows(above)
+        return rows if self.link is None else self.link(self.mean + rows) - self.mean
+
+    def slope(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d N"]:
+        """The derivative of one action's displacement in `z`, at the given levels above."""
+        rows = self.arrows.dense_row(action)
+        if self.link is None:
+            return rows
+        at = self.select(action).mean[:, 0] + self.arrows.row(action, above)
+        _, steepness = jax.jvp(self.link, (at,), (jnp.ones_like(at),))
+        return steepness[:, None] * rows
+
+    def weigh_rows(self, matrices: Float[Array, "K d e"]) -> Float[Array, "K d e"]:
+        """`Lambda_{0,i} A_i` for every action, actions first."""
+        if self.precision.ndim < 3:
+            return self.precision * matrices
+        return jnp.moveaxis(self.precision, -1, 0) @ matrices
+
+
+register_declaration(
+    ActionModel,
+    arrays=("arrows", "mean", "root", "precision", "noise_variance"),
+    static=("num_actions", "link"),
+)
+
+
+def contract(matrix: Float[Array, "d e K"], v: Float[Array, "d #K"]) -> Float[Array, "e K"]:
+    """`sum_d matrix[d, e, k] v[d, k]`, in one pass over memory.
+
+    A chain of products and sums over the leading axis fuses into a single loop; XLA's own reduction
+    over a leading axis is tens of times slower on a CPU.
+    """
+    return functools.reduce(operator.add, (matrix[i] * v[i] for i in range(v.shape[0])))
+
+
+def dot(v: Float[Array, "d #K"], w: Float[Array, "d #K"]) -> Float[Array, " K"]:
+    """`v_k' w_k` for every `k`; see `contract`."""
+    return functools.reduce(operator.add, (v[i] * w[i] for i in range(v.shape[0])))
+
+
+def _apply(precision: Array, v: Float[Array, "d K"]) -> Float[Array, "d K"]:
+    if precision.ndim < 3:
+        return precision * v
+    if precision.shape[-1] == 1:
+        return precision[:, :, 0] @ v
+    return contract(precision, v)
+
+
+def action_model(hierarchy: Hierarchy) -> ActionModel:
+    """The last level of a linear-Gaussian hierarchy and its rewards."""
+    dim, action = hierarchy.dim, hierarchy.actions
+    layout = tuple((level.name, level.size) for level in hierarchy.levels[:-1])
+    root, precision = _spread(action.cov, dim)
+    return ActionModel(
+        arrows=Arrows(dict(action.parents or {}), layout, dim),
+        mean=action.mean.T if action.mean.ndim == 2 else _column(action.mean, dim),
+        root=root,
+        precision=precision,
+        noise_variance=jnp.square(getattr(hierarchy.reward, "noise", 1.0)),
+        num_actions=action.size,
+        link=action.link,
+    )
+
+
+def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
+    """The same law with actions that are independent given the levels above.
+
+    It is the hierarchy itself, except for a single level of actions with a joint covariance `Sigma`:
+    that becomes `theta = z + eps` with `z ~ N(mu, Sigma - c I)` and `eps ~ N(0, c I)`, for half the
+    smallest eigenvalue `c`. The law does not depend on `c`, so no gradient flows through it.
+    """
+    action, dim = hierarchy.actions, hierarchy.dim
+    if action.parents or not is_joint(action.cov, action.size, dim):
+        return hierarchy
+    c = jax.lax.stop_gradient(jnp.linalg.eigvalsh(action.cov)[0] / 2)
+    shared = Level(
+        f"{action.name}_shared",
+        action.size,
+        mean=action.mean,
+        cov=action.cov - c * jnp.eye(action.size * dim, dtype=action.cov.dtype),
+    )
+    itself = Sparse(np.arange(action.size)[:, None], np.ones((action.size, 1)))
+    own = Level(action.name, action.size, parents={shared.name: itself}, cov=c)
+    return Hierarchy([shared, own], hierarchy.reward, dim)
+
+
+def joint_prior(hierarchy: Hierarchy) -> GaussianVector:
+    """The joint prior of `z`, all levels above the actions.
+
+    A level is `z_k = mu_k + sum_p W_p z_p + T_k eps_k`, so its rows of the root are its parents' rows,
+    mixed, and its own `T_k` in columns of its own: a lower triangular matrix.
+    """
+    levels, dim = hierarchy.levels[:-1], hierarchy.dim
+    total = dim * sum(level.size for level in levels)
+    means: dict[str, Array] = {}
+    rows: dict[str, Array] = {}
+    start = 0
+    for level in levels:
+        mean = jnp.broadcast_to(level.mean, (level.size, dim))
+        row = jnp.zeros((level.size, dim, total), mean.dtype)
+        stop = start + level.size * dim
+        row = row.at[..., start:stop].set(_own_columns(level, dim))
+        for parent, weights in (level.parents or {}).items():
+            mean = mean + mix(weights, means[parent])
+            row = row + jax.vmap(mix, in_axes=(None, -1), out_axes=-1)(weights, rows[parent])
+        means[level.name], rows[level.name] = mean, row
+        start = stop
+    if not means:
+        return GaussianVector(jnp.zeros(0), jnp.zeros((0, 0)))
+    return GaussianVector(
+        jnp.concatenate([mean.ravel() for mean in means.values()]),
+        jnp.concatenate([row.reshape(-1, total) for row in rows.values()]),
+    )
+
+
+def _own_columns(level: Level, dim: int) -> Float[Array, "size d n"]:
+    """The square root of a level's own covariance, joint over its vectors."""
+    tril = scale_tril(level.cov, dim)
+    if is_joint(level.cov, level.size, dim):
+        return tril.reshape(level.size, dim, level.size * dim)
+    blocks = jnp.broadcast_to(tril, (level.size, dim, dim))
+    identity = jnp.eye(level.size, dtype=tril.dtype)
+    return jnp.einsum("kde,kl->kdle", blocks, identity).reshape(level.size, dim, -1)
+
+
+def _column(mean: Array, dim: int) -> Float[Array, "d 1"]:
+    return jnp.broadcast_to(mean, (dim,))[:, None]
+
+
+def _spread(cov: Array, dim: int) -> tuple[Array, Array]:
+    """`T_i` and `Lambda_{0,i}` with the actions last."""
+    tril = scale_tril(cov, dim)
+    if is_diagonal(cov):
+        return tril[..., None], 1.0 / (cov if cov.ndim == 0 else cov[:, None])
+    identity = jnp.broadcast_to(jnp.eye(dim, dtype=tril.dtype), tril.shape)
+    inverse = solve_triangular(tril, identity, lower=True)
+    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+    if tril.ndim == 2:
+        return tril[..., None], precision[..., None]
+    return jnp.moveaxis(tril, 0, -1), jnp.moveaxis(precision, 0, -1)

@@ -1,0 +1,1 @@
+"""Judging posteriors: by each other, by simulation, and hierarchies by their evidence."""

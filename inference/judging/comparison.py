@@ -1,0 +1,374 @@
+"""Posteriors side by side: how far each backend is from a reference, and what it costs."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from ...models import Data, Hierarchy
+from ...models.arrays import as_count
+from ..backend import Backend, Posterior
+from ..gaussian.closed_form import ClosedForm
+from ..observation import as_context
+from ..programs.nuts import Nuts
+from .discrepancy import distances, errors, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Backends against a reference, on the same data.
+
+    The reference's own row compares a second, independent run and set of draws of it with the first:
+    it says how large the columns are by chance alone, for a backend that is right.
+
+    Attributes:
+        table: a row per backend, the reference first (`reference` is True). Over all numbers of all
+            levels: `mean_error` and `mean_error_max`, root mean square and largest distance of means, in
+            standard deviations of the reference; `sd_ratio`, `sd_ratio_min`, `sd_ratio_max`, geometric
+            mean and extremes of the standard deviations over the reference's; `wasserstein`, average
+            Wasserstein-1 distance of the draws, in standard deviations of the reference; `coverage`,
+            average share of the reference's draws inside the backend's central 90% intervals. Then
+            `best_tv`, total variation distance of the probabilities of being best; `seconds` of
+            `condition` and `posterior` once compiled, and `compile_seconds` that the first run, `init`
+            included, took longer (next to nothing if a backend of this form has run before); and
+            `status`, "ok" or what the backend says of itself.
+        by_level: the columns from `mean_error` to `coverage` by backend and level.
+        best: (actions, backends) probability of each action to be best in `context`.
+        posteriors: backend's name -> its posterior.
+        intervals: backend's name -> level -> (2, size, d), the ends of central 90% intervals.
+        hierarchy: what all of them are posteriors of.
+        context: the context that `best` is about, (d,) or (K, d).
+        draws: how many draws there are of each.
+        keys: backend's name -> the key of its draws.
+    """
+
+    table: pd.DataFrame
+    by_level: pd.DataFrame
+    best: pd.DataFrame
+    posteriors: dict[str, Posterior]
+    intervals: dict[str, dict[str, Any]]
+    hierarchy: Hierarchy
+    context: Array
+    draws: int
+    keys: dict[str, Array]
+
+    @property
+    def reference(self) -> str:
+        """The reference's name."""
+        return next(iter(self.posteriors))
+
+    @property
+    def reference_label(self) -> str:
+        """The reference's name, marked as such."""
+        return self.reference if self.reference == "reference" else f"{self.reference} (reference)"
+
+    def plot(self) -> "Figure":
+        """Intervals of a few vectors, and who is best: see `comparison_plot`."""
+        from ..plots.comparison import plot_comparison
+
+        return plot_comparison(self)
+
+    def to_arviz(self) -> Any:
+        """The draws as one ArviZ object: a group per backend, a variable per level.
+
+        A group has the backend's name, in small letters and with underscores: "SVI, mean field" is
+        `svi_mean_field`.
+        """
+        from ..arviz_view import groups_to_arviz
+
+        groups = dict(zip(_group_names(self.posteriors), self.posteriors, strict=True))
+        return groups_to_arviz(
+            {group: (self.posteriors[name], self.keys[name]) for group, name in groups.items()},
+            self.draws,
+            self.hierarchy,
+        )
+
+    def __repr__(self) -> str:
+        return _text([self.reference_label, *self.table.index[1:]], self.table)
+
+
+def compare(
+    hierarchy: Hierarchy,
+    data: Data,
+    backends: Mapping[str, Any],
+    reference: Any = "exact",
+    *,
+    context: Any = None,
+    draws: int = 2000,
+    key: Array | None = None,
+) -> Comparison:
+    """Condition every backend on the same data and measure how far it is from a reference.
+
+    Args:
+        hierarchy: the hierarchy whose posterior is wanted.
+        data: the observations.
+        backends: name -> function from the hierarchy to a backend, as every backend's constructor is,
+            or a backend already built: `{"Laplace": Laplace, "NUTS": lambda h: Nuts(h, chains=4)}`.
+        reference: the name of one of the backends, a function like them, or "exact": `ClosedForm`
+            where it applies, and elsewhere NUTS with 4 chains of 1000 transitions of warm-up and 2000
+            kept ones, under the name "long NUTS".
+        context: where actions are compared: (d,), or (K, d) with a row for each action. By default the
+            mean of the contexts seen.
+        draws: how many draws to take of each posterior. Distances of draws have a Monte Carlo error
+            of the order `1 / sqrt(draws)`, which the reference's own row shows.
+        key: source of all randomness; `jax.random.key(0)` by default.
+    """
+    sources, chosen = _check(hierarchy, data, backends, reference)
+    draws = as_count(draws, "compare draws")
+    where = _context(hierarchy, data, context)
+    key = jax.random.key(0) if key is None else key
+    built = {name: _build(name, source, hierarchy) for name, source in sources.items()}
+
+    posteriors, keys, intervals, rows, level_rows, best = {}, {}, {}, {}, {}, {}
+    standard = None
+    for position, (name, backend) in enumerate(built.items()):
+        key_run, key_rerun, keys[name], key_redraw = jax.random.split(
+            jax.random.fold_in(key, position), 4
+        )
+        run = _run(backend, data, key_run, key_rerun)
+        posteriors[name] = run.posterior
+        _check_levels(name, run.posterior, hierarchy)
+        found = summarise(run.posterior, hierarchy, where, keys[name], draws)
+        intervals[name] = found.intervals
+        best[name] = found.best
+        if standard is None:
+            standard = found
+            found = summarise(run.again, hierarchy, where, key_redraw, draws)
+        parts = {level.name: distances(level.name, found, standard) for level in hierarchy.levels}
+        level_rows |= {(name, level): errors([part]) for level, part in parts.items()}
+        rows[name] = {
+            "reference": name == chosen,
+            **errors(list(parts.values())),
+            "best_tv": 0.5 * np.abs(found.best - standard.best).sum(),
+            "seconds": run.seconds,
+            "compile_seconds": run.compile_seconds,
+            "status": _status(run.posterior),
+        }
+    actions = hierarchy.actions
+    return Comparison(
+        table=_frame(rows, ["backend"]),
+        by_level=_frame(level_rows, ["backend", "level"]),
+        best=pd.DataFrame(
+            best,
+            index=pd.Index(actions.labels or range(actions.size), name=actions.name),
+        ).rename_axis(columns="backend"),
+        posteriors=posteriors,
+        intervals=intervals,
+        hierarchy=hierarchy,
+        context=where,
+        draws=draws,
+        keys=keys,
+    )
+
+
+def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[dict[str, Any], str]:
+    """Every backend by its name, the reference first, and the reference's name."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise TypeError(f"compare: got {hierarchy!r}; expected a Hierarchy")
+    if not isinstance(data, Data):
+        raise TypeError(
+            f"compare: data is a {type(data).__name__}; expected Data(contexts, actions, rewards)"
+        )
+    hierarchy.observations(*data)
+    example = "{'Laplace': Laplace, 'NUTS': lambda h: Nuts(h, chains=4)}"
+    if not isinstance(backends, Mapping):
+        raise TypeError(
+            f"compare: backends is {backends!r}; expected a dict from a name to a function from the "
+            f"hierarchy to a backend, such as {example}"
+        )
+    if not backends:
+        raise ValueError(f"compare: backends is empty; expected at least one, such as {example}")
+    for name, source in backends.items():
+        if not isinstance(name, str) or not name.strip():
+            raise TypeError(f"compare: a backend has the name {name!r}; expected a text")
+        _check_source(f"backend '{name}'", source)
+
+    if isinstance(reference, str):
+        if reference in backends:
+            return {reference: backends[reference], **backends}, reference
+        if reference != "exact":
+            known = ", ".join(f"'{name}'" for name in backends)
+            raise ValueError(
+                f"compare: reference is '{reference}'; expected 'exact', one of the backends' names "
+                f"({known}), or a function from the hierarchy to a backend"
+            )
+        exact = hierarchy.why_not_exact is None
+        name = "exact" if exact else "long NUTS"
+        source = ClosedForm if exact else _long_nuts(len(data))
+    else:
+        _check_source("reference", reference)
+        name, source = "reference", reference
+    if name in backends:
+        raise ValueError(
+            f"compare: the reference is called '{name}', and so is one of the backends: rename the "
+            f"backend, or make it the reference by reference='{name}'"
+        )
+    return {name: source, **backends}, name
+
+
+def _check_source(what: str, source: Any) -> None:
+    if not isinstance(source, Backend) and not callable(source):
+        raise TypeError(
+            f"compare: {what} is {source!r}; expected a function from the hierarchy to a backend, "
+            "such as Laplace or lambda h: Nuts(h, chains=4), or a backend already built"
+        )
+
+
+def _long_nuts(observations: int) -> Callable[[Hierarchy], Nuts]:
+    room = max(observations, 1)
+    return lambda h: Nuts(h, chains=4, warmup=1000, samples=2000, capacity=room)
+
+
+def _context(hierarchy: Hierarchy, data: Data, context: Any) -> Array:
+    if context is not None:
+        return as_context(hierarchy, context)
+    if not len(data):
+        raise ValueError(
+            "compare: data hold no observations, so there is no mean context to find the best action "
+            "in; give context=<(d,), or (K, d) with a row for each action>"
+        )
+    return data.contexts.mean(0)
+
+
+def _build(name: str, source: Any, hierarchy: Hierarchy) -> Backend[Any]:
+    if isinstance(source, Backend):
+        return source
+    try:
+        backend = source(hierarchy)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"compare: backend '{name}' does not take this hierarchy: {error}"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise TypeError(
+            f"compare: backend '{name}': its function returned a {type(backend).__name__}; expected a "
+            "backend, such as Laplace(hierarchy)"
+        )
+    return backend
+
+
+class _Run(NamedTuple):
+    """The posterior of a first run and of one `again`, which is timed without compiling."""
+
+    posterior: Posterior
+    again: Posterior
+    seconds: float
+    compile_seconds: float
+
+
+def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array) -> _Run:
+    posterior, *first = _timed(backend, key, data)
+    again, *second = _timed(backend, key_again, data)
+    return _Run(posterior, again, second[1], max(sum(first) - sum(second), 0.0))
+
+
+def _timed(backend: Backend[Any], key: Array, data: Data) -> tuple[Posterior, float, float]:
+    """The posterior, and the seconds before the data are seen and from then on."""
+    begun = time.perf_counter()
+    state = jax.block_until_ready(backend.init(key))
+    ready = time.perf_counter()
+    posterior = backend.posterior(backend.condition(state, *data))
+    jax.block_until_ready((posterior.mean, posterior.cov, posterior.state))
+    return posterior, ready - begun, time.perf_counter() - ready
+
+
+def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:
+    for level in hierarchy.levels:
+        expected = (level.size, hierarchy.dim)
+        mean = posterior.mean.get(level.name)
+        if mean is None or mean.shape != expected:
+            found = "no mean" if mean is None else f"a mean of shape {mean.shape}"
+            raise ValueError(
+                f"compare: the posterior of backend '{name}' has {found} for level '{level.name}'; "
+                f"expected {expected}: build it from the hierarchy that is compared"
+            )
+
+
+def _status(posterior: Posterior) -> str:
+    """What a backend says of itself, in words."""
+    own = getattr(posterior.backend, "status", None)
+    if own is not None:
+        status = own(posterior.state)
+        if status.name != "OK":
+            return status.value
+    parts = [getattr(posterior.state, part, None) for part in ("likelihoods", "effects")]
+    unconverged = sum(int(getattr(part, "unconverged", 0)) for part in parts)
+    if unconverged:
+        return f"{unconverged} of its fits stopped before they had converged"
+    if any(int(getattr(part, "indefinite", 0)) for part in parts):
+        return "the curvature at its mode is not positive definite, and was replaced"
+    numbers = jax.tree.leaves((posterior.mean, posterior.cov))
+    if not all(np.isfinite(leaf).all() for leaf in numbers):
+        return "means or covariances are not finite"
+    return "ok"
+
+
+def _frame(rows: dict[Any, dict[str, Any]], names: list[str]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(rows.values()))
+    if len(names) == 1:
+        frame.index = pd.Index(list(rows), name=names[0])
+    else:
+        frame.index = pd.MultiIndex.from_tuples(list(rows), names=names)
+    return frame
+
+
+def _group_names(names: Iterable[str]) -> list[str]:
+    """A different identifier for each name."""
+    groups: list[str] = []
+    for name in names:
+        group = re.sub(r"\W+", "_", name.lower()).strip("_")
+        if not group.isidentifier():
+            group = f"backend_{group}".rstrip("_")
+        while group in groups:
+            group += "_again"
+        groups.append(group)
+    return groups
+
+
+_HEADINGS = {
+    "mean error": {"mean_error": "rms", "mean_error_max": "max"},
+    "sd ratio": {"sd_ratio": "mean", "sd_ratio_min": "min", "sd_ratio_max": "max"},
+    "draws": {"wasserstein": "W1", "coverage": "coverage", "best_tv": "best TV"},
+    "seconds": {"seconds": "run", "compile_seconds": "compile"},
+}
+
+
+def _text(names: list[str], table: pd.DataFrame) -> str:
+    """The table under two lines of headings, and what went wrong below it."""
+    lines = [_padded(["", "", *names])]
+    for above, columns in _HEADINGS.items():
+        write = _two_digits if above == "seconds" else "{:.3f}".format
+        parts = [
+            _padded([below, *(write(value) for value in table[column])], right=True)
+            for column, below in columns.items()
+        ]
+        block = ["  ".join(row) for row in zip(*parts, strict=True)]
+        lines.append([above.center(len(block[0])), *block])
+    statuses = list(table["status"])
+    lines.append(["", "status", *("ok" if said == "ok" else "see below" for said in statuses)])
+    text = ["   ".join(row).rstrip() for row in zip(*lines, strict=True)]
+    troubles = [
+        f"{name}: {said}" for name, said in zip(table.index, statuses, strict=True) if said != "ok"
+    ]
+    return "\n".join(text + troubles)
+
+
+def _two_digits(seconds: float) -> str:
+    digits = 1 - int(np.floor(np.log10(seconds))) if 0 < seconds < np.inf else 0
+    return f"{seconds:.{max(digits, 0)}f}"
+
+
+def _padded(cells: list[str], right: bool = False) -> list[str]:
+    width = max(map(len, cells))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]

@@ -1,0 +1,1 @@
+"""Backends that need only a NumPyro program: NUTS and stochastic variational inference."""

@@ -1,0 +1,123 @@
+"""Hierarchies with spare actions, and newcomers that take their place."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mistakes import as_a_user
+from mixts.inference import ClosedForm, Laplace
+from mixts.inference.gaussian.new_actions import action_axes, carry_over, extend, newcomers
+from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Sparse, linear
+
+K, L, D = 3, 2, 2
+
+
+def hierarchy(**changes) -> Hierarchy:
+    given = {"parents": {"effect": np.arange(6.0).reshape(K, L)}, **changes}
+    levels = [Level("effect", L), Level("action", K, labels=["a", "b", "c"], **given)]
+    return Hierarchy(levels, Gaussian(0.5), D)
+
+
+class TestExtended:
+    def test_spare_actions_have_weights_of_zero(self):
+        wide = extend(hierarchy(), None, K, 5)
+        weights = np.asarray(wide.actions.parents["effect"])
+        np.testing.assert_array_equal(weights[:K], np.arange(6.0).reshape(K, L))
+        np.testing.assert_array_equal(weights[K:], np.zeros((2, L)))
+        assert wide.num_actions == 5
+        assert wide.actions.labels is None
+        assert wide.actions.cov.shape == (), "what all actions share is not written out"
+
+    def test_newcomers_take_their_places(self):
+        level = newcomers(hierarchy(), None, [[7.0, 8.0]])
+        wide = extend(hierarchy(), level, K, 6)
+        weights = np.asarray(wide.actions.parents["effect"])
+        np.testing.assert_array_equal(weights[K:], [[7, 8], [0, 0], [0, 0]])
+        wider = extend(wide, newcomers(wide, None, [[9.0, 9.0]]), K + 1, 6)
+        np.testing.assert_array_equal(wider.actions.parents["effect"][K:], [[7, 8], [9, 9], [0, 0]])
+
+    def test_a_mean_and_a_covariance_of_ones_own(self):
+        """The first newcomer that has them makes those of all others be written out."""
+        level = newcomers(
+            hierarchy(cov=2.0), None, np.ones((1, L)), mean=[1.0, 2.0], cov=[3.0, 4.0]
+        )
+        wide = extend(hierarchy(cov=2.0), level, K, 5)
+        np.testing.assert_array_equal(wide.actions.mean, [[0, 0]] * K + [[1, 2], [0, 0]])
+        covariances = [np.eye(2) * 2] * K + [np.diag([3.0, 4.0]), np.eye(2)]
+        np.testing.assert_array_equal(wide.actions.cov, covariances)
+
+    def test_sparse_rows_of_different_width(self):
+        """The wider pattern wins; zeros fill the other."""
+        above = Level("effect", 4)
+        own = Level("action", 2, parents={"effect": Sparse([[0], [3]], [[1.0], [2.0]])})
+        level = newcomers(
+            Hierarchy([above, own], Gaussian(), D), None, Sparse([[1, 2]], [[3.0, 4.0]])
+        )
+        wide = extend(Hierarchy([above, own], Gaussian(), D), level, 2, 4)
+        weights = wide.actions.parents["effect"]
+        np.testing.assert_array_equal(weights.indices, [[0, 0], [3, 0], [1, 2], [0, 0]])
+        np.testing.assert_array_equal(weights.values, [[1, 0], [2, 0], [3, 4], [0, 0]])
+
+    def test_numbers_among_matrices(self):
+        """A number stands for that multiple of the identity."""
+        matrices = np.tile(np.eye(D), (K, L, 1, 1))
+        level = newcomers(hierarchy(parents={"effect": matrices}), None, [[2.0, 0.0]])
+        np.testing.assert_array_equal(level.parents["effect"], [[2 * np.eye(D), np.zeros((D, D))]])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weights": np.ones((1, 3))}, r"have shape \(1, 3\); expected \(1, 2\)"),
+        ({"weights": {"genre": np.ones((1, L))}}, r"parents \['genre'\]; the actions have"),
+        ({"weights": None}, "expected a dict with weights for each of the parents"),
+        ({"weights": Sparse([[0]], [[1.0]])}, "expected an array, as the actions have"),
+        ({"weights": np.ones((1, L, D, D))}, "are matrices; the actions have numbers"),
+        ({"weights": np.ones((2, L)), "count": 3}, "of 2 and 3 new actions"),
+        ({"weights": np.ones((1, L)), "cov": -1.0}, "every variance must be positive"),
+        ({"weights": np.ones((1, L)), "mean": [1.0]}, r"mean has shape \(1,\)"),
+    ],
+)
+def test_newcomers_that_do_not_fit(given, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        newcomers(hierarchy(), given.pop("count", None), **given)
+
+
+def test_actions_that_know_each_other():
+    joint = Level("action", 2, cov=np.eye(4) + 0.1)
+    with pytest.raises(ValueError, match="joint covariance of all its vectors"):
+        newcomers(Hierarchy([joint], Gaussian(), 2), 1, None)
+
+
+@pytest.mark.parametrize("kind", ["ClosedForm", "Laplace"])
+def test_the_axis_that_goes_over_actions(kind):
+    """Wherever an array has one, it is found; a record of observations has none."""
+    told = linear(np.ones((K, L)), D)
+    if kind == "Laplace":
+        told = Hierarchy(told.levels, Bernoulli(), D)
+    make = {"ClosedForm": ClosedForm, "Laplace": Laplace}[kind]
+    axes = action_axes(lambda hierarchy: make(hierarchy).init(), told)
+    state = make(told).init()
+    leaves = jax.tree.leaves_with_path(state)
+    found = {jax.tree_util.keystr(path): axis for (path, _), axis in zip(leaves, axes, strict=True)}
+    assert found[".actions.center"] == 1
+    assert found[".actions.root"] == 2
+    assert found[".effects.root"] is None
+    if kind == "Laplace":
+        assert found[".likelihoods.precision"] == 0
+        assert found[".likelihoods.buffer.actions"] is None
+
+
+def test_what_is_carried_over():
+    """New places are fresh; the others, and what has no places, are as they were."""
+    old = {
+        "each": jnp.asarray([[1.0, 2.0]]),
+        "all": jnp.asarray([5.0]),
+        "shared": jnp.asarray([[9.0]]),
+    }
+    fresh = {"each": jnp.zeros((1, 4)), "all": jnp.zeros(1), "shared": jnp.zeros((1, 4))}
+    kept = carry_over(old, fresh, [None, 1, 1], jnp.arange(4) >= 2)
+    np.testing.assert_array_equal(kept["all"], [5.0])
+    np.testing.assert_array_equal(kept["each"], [[1, 2, 0, 0]])
+    np.testing.assert_array_equal(kept["shared"], [[9, 9, 0, 0]])
