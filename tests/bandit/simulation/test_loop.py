@@ -27,12 +27,11 @@ from mixts.bandit import (
     UniformRandom,
     best_action,
     instance_of_run,
-    program_cache,
     simulate,
     told_truth,
 )
 from mixts.bandit.simulation import loop
-from mixts.inference import ClosedForm, Laplace, Nuts
+from mixts.inference import ClosedForm, Laplace, Nuts, program_cache
 from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson
 from sampling import common_taste, common_taste_hierarchy, unoptimised
 
