@@ -1,4 +1,4 @@
-"""What the data say: posterior backends, exact and approximate, behind one interface."""
+"""Posteriors given data: backends, exact and approximate, behind one interface."""
 
 from .backend import Backend, Posterior
 from .choice import Choice, best_backend
@@ -7,10 +7,11 @@ from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
-from .judging.evidence import EmpiricalBayes, EmpiricalBayesStatus, empirical_bayes, log_evidence
+from .judging.evidence import EmpiricalBayes, empirical_bayes, log_evidence
 from .plots.posterior import plot_forest, plot_learning
-from .programs.nuts import Nuts, NutsStatus
-from .programs.svi import Svi, SviStatus
+from .programs.nuts import Nuts
+from .programs.svi import Svi
+from .status import Status, Trouble
 
 __all__ = [
     "Backend",
@@ -19,14 +20,13 @@ __all__ = [
     "ClosedForm",
     "Comparison",
     "EmpiricalBayes",
-    "EmpiricalBayesStatus",
     "Factored",
     "Laplace",
     "Nuts",
-    "NutsStatus",
     "Posterior",
+    "Status",
     "Svi",
-    "SviStatus",
+    "Trouble",
     "best_backend",
     "calibrate",
     "compare",

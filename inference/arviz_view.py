@@ -1,10 +1,11 @@
-"""ArviZ's view of posteriors: the only place that knows ArviZ's versions."""
+"""ArviZ's view of posteriors, and its diagnostics: the only place that knows ArviZ's versions."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import arviz
 import numpy as np
+import xarray
 from jax import Array
 
 from ..models import Hierarchy
@@ -12,7 +13,7 @@ from .backend import Posterior
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 
-__all__ = ["groups_to_arviz", "to_arviz"]
+__all__ = ["groups_to_arviz", "rhat_and_ess", "to_arviz"]
 
 
 def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None) -> Any:
@@ -21,8 +22,8 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the
     coordinates of `movie_id` are the level's labels, or positions where it has none. Labels are those
     of `hierarchy`, by default the backend's own. `Nuts` and `Svi` have a variable for every other
-    site too: learned scales and weights, noise. There are `n` draws of one chain; of `Nuts` the last
-    `n`, or all that its chains left, chain by chain, so that ArviZ sees whether they have mixed.
+    site too: learned scales and weights, noise. There are `n` draws in one chain; of `Nuts` the last
+    `n` of its chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
     """
     draws = {name: np.asarray(value) for name, value in _draws(posterior, key, n).items()}
     coords, dims = _coordinates(posterior, hierarchy)
@@ -41,10 +42,26 @@ def groups_to_arviz(
         for group, (posterior, key) in views.items()
     }
     if _gives_trees():
-        from xarray import DataTree
-
-        return DataTree.from_dict({group: tree.to_dataset() for group, tree in groups.items()})
+        return xarray.DataTree.from_dict({name: tree.to_dataset() for name, tree in groups.items()})
     return arviz.InferenceData(**groups)
+
+
+def rhat_and_ess(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rank-normalised split R-hat and bulk effective sample size (Vehtari et al. 2021) of each number.
+
+    Draws are (chains, draws, ...). One chain is compared with itself, as two halves. R-hat is infinite
+    where no chain moves and they disagree, and NaN where all draws are equal.
+    """
+    if len(draws) == 1:
+        half = draws.shape[1] // 2
+        draws = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
+    dims = ("chain", "draw", *(f"axis_{i}" for i in range(draws.ndim - 2)))
+    data: Any = xarray.Dataset({"numbers": (dims, np.asarray(draws, np.float64))})
+    functions: tuple[Any, Any] = (arviz.rhat, arviz.ess)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat, ess = (np.asarray(function(data)["numbers"]) for function in functions)
+    stands_still = np.ptp(draws, axis=1).max(axis=0) == 0
+    return np.where(stands_still & (np.ptp(draws, axis=(0, 1)) > 0), np.inf, rhat), ess
 
 
 def _draws(posterior: Posterior, key: Array, n: int) -> dict[str, Array]:

@@ -1,14 +1,17 @@
 """The interface of a posterior backend, and the posterior it gives."""
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from ..models.pytrees import register_declaration
+from ..models import Hierarchy
+from ..models.declaration import Declaration
+from .status import Status, Trouble
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,12 +21,20 @@ __all__ = ["Backend", "Posterior"]
 State = TypeVar("State")
 
 
-class Backend(ABC, Generic[State]):
+class Backend(Declaration, Generic[State]):
     """Turns observations into posterior draws.
 
     Every method is pure and works inside `jit`, `lax.scan` and `vmap`. A state is a pytree. A context
     is (dim,), shared by all actions, or (K, dim), a row for each. Concrete observations are checked;
     inside `jit` an observation of an action out of range changes nothing.
+
+    Example:
+        >>> from mixts.inference import Backend, ClosedForm
+        >>> from mixts.models import linear
+        >>> backend: Backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+        >>> state = backend.update(backend.init(), context=[1.0], action=0, reward=3.0)
+        >>> backend.posterior(state)
+        Posterior(effect (1, 1), action (2, 1))
     """
 
     @abstractmethod
@@ -40,7 +51,7 @@ class Backend(ABC, Generic[State]):
 
     @abstractmethod
     def condition(self, state: State, contexts: Any, actions: Any, rewards: Any) -> State:
-        """The state after many more: equal to one `update` each, in any order."""
+        """The state after many more observations: the same as one `update` for each, in any order."""
 
     @abstractmethod
     def sample(self, key: Array, state: State) -> dict[str, Float[Array, "size d"]]:
@@ -54,21 +65,49 @@ class Backend(ABC, Generic[State]):
     def posterior(self, state: State) -> "Posterior":
         """Marginal moments of every level, and draws."""
 
-    def troubles(self, state: State) -> dict[str, Int[Array, ""]]:
-        """How often what went wrong so far, by name; all zero if nothing did. Works inside `jit`."""
-        return {}
+    def status(self, state: State) -> Status:
+        """What went wrong so far; works inside `jit`."""
+        return Status()
+
+    @property
+    def problem(self) -> Any:
+        """What contexts, actions and rewards must fit: a hierarchy, or the target of a program."""
+        return getattr(self, "hierarchy", None)
+
+    def reserve(self, state: State, more: int) -> State:
+        """The same state with room for `more` observations, where observations are kept."""
+        return state
+
+    def forget(self, state: State, factor: Any) -> State:
+        """The state in which the evidence of all observations so far is multiplied by `factor`."""
+        raise TypeError(f"{type(self).__name__} cannot forget; ClosedForm and Factored can")
+
+    def with_hierarchy(self, hierarchy: Hierarchy) -> "Backend[State]":
+        """The same backend for a hierarchy that differs in its actions alone."""
+        raise TypeError(
+            f"{type(self).__name__} cannot take in new actions while it runs: its draws "
+            "are of all actions together. ClosedForm, Factored and Laplace can"
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(eqx.Module):
     """What is known of every level.
 
     Attributes:
         mean: level name -> (size, d) posterior means.
         cov: level name -> (size, d, d) marginal posterior covariances.
-        log_evidence: log density of all rewards seen, or None where the backend has none.
+        log_evidence: log density of all observed rewards, or None where the backend has none.
         backend: the backend that draws.
         state: its state.
+
+    Example:
+        >>> import jax
+        >>> from mixts.inference import ClosedForm
+        >>> from mixts.models import linear
+        >>> backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+        >>> posterior = backend.posterior(backend.init())
+        >>> posterior.cov["action"].shape, posterior.draw(jax.random.key(0), 5)["effect"].shape
+        ((2, 1, 1), (5, 1, 1))
     """
 
     mean: dict[str, Array]
@@ -76,6 +115,14 @@ class Posterior:
     log_evidence: Array | None
     backend: Backend[Any]
     state: Any
+
+    @property
+    def status(self) -> Status:
+        """The status of the backend's state, and how many moments are not finite."""
+        numbers = jax.tree.leaves((self.mean, self.cov))
+        broken = sum(jnp.sum(~jnp.isfinite(leaf)) for leaf in numbers)
+        found = self.backend.status(self.state).counts
+        return Status(found | {Trouble.NOT_FINITE: found.get(Trouble.NOT_FINITE, 0) + broken})
 
     def draw(self, key: Array, n: int) -> dict[str, Float[Array, "n size d"]]:
         """`n` independent joint draws of every level."""
@@ -97,8 +144,3 @@ class Posterior:
     def __repr__(self) -> str:
         levels = ", ".join(f"{name} {mean.shape}" for name, mean in self.mean.items())
         return f"Posterior({levels})"
-
-
-register_declaration(
-    Posterior, arrays=("mean", "cov", "log_evidence", "backend", "state"), static=()
-)

@@ -13,7 +13,7 @@ __all__ = ["Buffer", "append", "empty", "insert", "record", "reserve", "rows_of"
 
 
 class Buffer(NamedTuple):
-    """Observations by arrival or by action; rows from `taken` on are blank, with action -1.
+    """Observations in order of arrival or of actions, then blank rows, whose action is -1.
 
     Its capacity is its shape, so nothing recompiles while it fills. `reserve` makes room, outside `jit`.
     """
@@ -21,11 +21,11 @@ class Buffer(NamedTuple):
     contexts: Float[Array, "capacity d"]
     actions: Int[Array, " capacity"]
     rewards: Float[Array, " capacity"]
-    taken: Int[Array, ""]
+    num_observations: Int[Array, ""]
 
     @property
     def capacity(self) -> int:
-        """How many observations there is room for."""
+        """How many observations it can hold."""
         return self.rewards.shape[0]
 
 
@@ -35,19 +35,18 @@ def empty(capacity: int, dim: int) -> Buffer:
         contexts=jnp.zeros((capacity, dim)),
         actions=jnp.full(capacity, -1, jnp.int32),
         rewards=jnp.zeros(capacity),
-        taken=jnp.zeros((), jnp.int32),
+        num_observations=jnp.zeros((), jnp.int32),
     )
 
 
 def reserve(buffer: Buffer, more: int) -> Buffer:
     """The same buffer with room for `more` observations: the capacity doubles until there is.
 
-    Where the number taken is not known, inside `jit`, the shape cannot depend on it and the buffer
-    stays as it is.
+    Inside `jit` the number of observations is not known, so the buffer stays as it is.
     """
-    if not is_concrete(buffer.taken):
+    if not is_concrete(buffer.num_observations):
         return buffer
-    needed, capacity = int(buffer.taken) + more, max(buffer.capacity, 1)
+    needed, capacity = int(buffer.num_observations) + more, max(buffer.capacity, 1)
     while capacity < needed:
         capacity *= 2
     room = capacity - buffer.capacity
@@ -57,7 +56,7 @@ def reserve(buffer: Buffer, more: int) -> Buffer:
         contexts=jnp.pad(buffer.contexts, ((0, room), (0, 0))),
         actions=jnp.pad(buffer.actions, (0, room), constant_values=-1),
         rewards=jnp.pad(buffer.rewards, (0, room)),
-        taken=buffer.taken,
+        num_observations=buffer.num_observations,
     )
 
 
@@ -69,16 +68,17 @@ def append(
     valid: Array,
 ) -> tuple[Buffer, Int[Array, ""]]:
     """Add the valid observations; also how many of them found no room."""
-    place = buffer.taken + jnp.cumsum(valid, dtype=jnp.int32) - 1
+    place = buffer.num_observations + jnp.cumsum(valid, dtype=jnp.int32) - 1
     place = jnp.where(valid, place, buffer.capacity)  # past the end, where scatters drop it
     lost = jnp.sum(valid & (place >= buffer.capacity))
-    kept = Buffer(
+    added = valid.sum(dtype=jnp.int32) - lost.astype(jnp.int32)
+    extended = Buffer(
         contexts=buffer.contexts.at[place].set(contexts, mode="drop"),
         actions=buffer.actions.at[place].set(actions.astype(jnp.int32), mode="drop"),
         rewards=buffer.rewards.at[place].set(rewards, mode="drop"),
-        taken=buffer.taken + valid.sum(dtype=jnp.int32) - lost.astype(jnp.int32),
+        num_observations=buffer.num_observations + added,
     )
-    return kept, lost
+    return extended, lost
 
 
 def record(
@@ -88,10 +88,10 @@ def record(
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
 ) -> tuple[Buffer, Int[Array, ""]]:
-    """Add the observations that can be used; also how many were left out, for any reason."""
+    """Add the observations that can be used; also how many were rejected, for any reason."""
     valid = can_be_used(contexts, actions, rewards, num_actions)
-    kept, lost = append(buffer, contexts, actions, rewards, valid)
-    return kept, (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
+    extended, lost = append(buffer, contexts, actions, rewards, valid)
+    return extended, (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
 
 
 def insert(
@@ -101,25 +101,25 @@ def insert(
     reward: Float[Array, ""],
     valid: Array,
 ) -> tuple[Buffer, Array]:
-    """Add one observation, if valid, after the others of its action; also whether it found room.
+    """Add one observation, if valid, after the others of its action; also whether it was added.
 
-    The rows must be in order of their actions. Those behind the new one move on by one, which is a
-    pass over memory, so that whoever wants the rows of one action finds them side by side.
+    The rows must be in order of their actions, and stay so: those of one action are side by side.
+    Rows after the new one move by one place, which is one pass over memory.
     """
-    found_room = valid & (buffer.taken < buffer.capacity)
+    found_room = valid & (buffer.num_observations < buffer.capacity)
     place = jnp.where(found_room, rows_of(buffer, action)[1], buffer.capacity)
     before = jnp.arange(buffer.capacity) < place
 
-    def put(column: Array, value: Array) -> Array:
+    def inserted(column: Array, value: Array) -> Array:
         stays = before.reshape(-1, *[1] * (column.ndim - 1))
         moved = jnp.where(stays, column, jnp.roll(column, 1, axis=0))
         return moved.at[place].set(value.astype(column.dtype), mode="drop")
 
     grown = Buffer(
-        contexts=put(buffer.contexts, context),
-        actions=put(buffer.actions, action),
-        rewards=put(buffer.rewards, reward),
-        taken=buffer.taken + found_room,
+        contexts=inserted(buffer.contexts, context),
+        actions=inserted(buffer.actions, action),
+        rewards=inserted(buffer.rewards, reward),
+        num_observations=buffer.num_observations + found_room,
     )
     return grown, found_room
 
@@ -136,4 +136,4 @@ def sort(buffer: Buffer) -> Buffer:
     last = jnp.iinfo(buffer.actions.dtype).max
     order = jnp.argsort(jnp.where(buffer.actions < 0, last, buffer.actions), stable=True)
     rows = buffer.contexts[order], buffer.actions[order], buffer.rewards[order]
-    return Buffer(*rows, buffer.taken)
+    return Buffer(*rows, buffer.num_observations)

@@ -1,4 +1,4 @@
-"""Which backend to take: the cheapest whose approximations are known to be sound."""
+"""Which backend to use: the cheapest whose approximations are known to be sound."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,15 @@ __all__ = ["Choice", "best_backend"]
 
 
 class Choice(NamedTuple):
-    """A backend, and why it was chosen."""
+    """A backend, and why it was chosen.
+
+    Example:
+        >>> from mixts.inference import best_backend
+        >>> from mixts.models import glm
+        >>> backend, why = best_backend(glm([[1.0], [1.0]], dim=1))
+        >>> why
+        'the reward is Bernoulli, not Gaussian: no closed form; use Laplace, Nuts or Svi'
+    """
 
     backend: Backend[Any]
     why: str
@@ -23,9 +31,15 @@ class Choice(NamedTuple):
 def best_backend(hierarchy: Hierarchy) -> Choice:
     """The cheapest correct backend for a hierarchy, and the reason in words.
 
-    Exact where that is possible; Laplace where one non-linearity is left; NUTS elsewhere. Where the
+    Exact where that is possible; Laplace where there is one non-linearity; NUTS elsewhere. Where the
     levels above the actions are too many for a joint covariance, their posterior is factored or, if it
     cannot be, mean-field.
+
+    Example:
+        >>> from mixts.inference import best_backend
+        >>> from mixts.models import linear
+        >>> best_backend(linear([[1.0], [1.0]], dim=1)).why
+        'the hierarchy is linear and Gaussian: exact'
     """
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
@@ -33,15 +47,14 @@ def best_backend(hierarchy: Hierarchy) -> Choice:
             "take Nuts or Svi)"
         )
     why_not = hierarchy.why_not_exact
-    if why_not is None or "Laplace" in why_not:
-        kind = ClosedForm if why_not is None else Laplace
-        reason = "the hierarchy is linear and Gaussian: exact" if why_not is None else why_not
-        try:
-            return Choice(kind(hierarchy), reason)
-        except ValueError as too_many:
-            if hierarchy.actions.link is None and not any(
-                lv.parents for lv in hierarchy.levels[:-1]
-            ):
-                return Choice(Factored(hierarchy), f"{reason}; but {too_many}")
-            return Choice(Svi(hierarchy, guide="mean_field"), f"{reason}; but {too_many}")
-    return Choice(Nuts(hierarchy), why_not)
+    if why_not is not None and not why_not.fits_laplace:
+        return Choice(Nuts(hierarchy), why_not)
+    kind = ClosedForm if why_not is None else Laplace
+    reason = "the hierarchy is linear and Gaussian: exact" if why_not is None else str(why_not)
+    try:
+        return Choice(kind(hierarchy), reason)
+    except ValueError as too_many:
+        reason = f"{reason}; but {too_many}"
+        if hierarchy.actions.link is None and not any(lv.parents for lv in hierarchy.levels[:-1]):
+            return Choice(Factored(hierarchy), reason)
+        return Choice(Svi(hierarchy, guide="mean_field"), reason)

@@ -1,4 +1,4 @@
-"""Observations on their way into a backend: converted and checked while their values are known."""
+"""Observations given to a backend: converted, and checked by value where values are known."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,7 +44,7 @@ def as_context(problem: Problem, context: Any) -> Array:
 
 
 def own_context(context: Array, action: Array) -> Float[Array, " d"]:
-    """The context that an action met."""
+    """The context of one action."""
     return context if context.ndim == 1 else context[jnp.clip(action, 0, context.shape[0] - 1)]
 
 

@@ -3,29 +3,24 @@
 import contextlib
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
-from jax.stages import Compiled, Lowered
 
-__all__ = ["cache_folder", "compile_cache", "compile_or_take"]
+__all__ = ["cache_folder", "compile_cache"]
 
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
 WORTH_KEEPING = 0.3  # seconds of compiling
 MOST_BYTES = 2**30  # in the folder; the paper's figures take 63 MB
 _FOLDER = "jax_compilation_cache_dir"
-_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
-# JAX's settings are the process's: of several threads, the first to come in sets them and the last to
-# leave puts them back.
+# JAX's settings are the process's: of several threads, the first to enter changes them and the last to
+# leave restores them.
 _lock = threading.Lock()
 _inside: list[dict[str, object]] = []
-_turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 def cache_folder() -> Path | None:
@@ -44,76 +39,60 @@ def cache_folder() -> Path | None:
 
 @contextlib.contextmanager
 def compile_cache() -> Iterator[None]:
-    """Keep what is compiled inside the block on disk, and take it from there if it is there.
+    """Keep on disk what is compiled inside the block, and load it from there if it is there.
 
-    A user who has set JAX's own cache keeps it. A folder that cannot be written to costs nothing but
+    JAX keeps the folder below a gigabyte by removing what was not used for longest. A user who has set
+    JAX's own cache keeps it. A damaged entry, or a folder that cannot be written to, costs nothing but
     the time to compile.
+
+    Example:
+        >>> import jax
+        >>> from mixts.bandit import compile_cache
+        >>> with compile_cache():
+        ...     print(jax.jit(lambda x: 3 * x)(2))
+        6
     """
     with _lock:
-        _enter()
+        ours = {
+            _FOLDER: str(cache_folder()),
+            "jax_compilation_cache_max_size": MOST_BYTES,
+            "jax_persistent_cache_min_compile_time_secs": WORTH_KEEPING,
+        }
+        _inside.append({name: getattr(jax.config, name) for name in ours})
+        if len(_inside) == 1 and not _inside[0][_FOLDER] and _is_usable():
+            _configure(ours)
     try:
         yield
     finally:
         with _lock:
-            _leave()
+            before = _inside.pop()
+            if not _inside:
+                _configure(before)
 
 
-def compile_or_take(program: Lowered, options: dict[str, Any]) -> Compiled:
-    """Compile a program, or take it from disk where it is kept.
-
-    Threads with the same program take turns, and those with others do not wait for them. JAX writes a
-    file while others may read it, and what they had read by then would be damaged.
-    """
-    if not getattr(jax.config, _FOLDER):
-        return program.compile(compiler_options=options)
-    with _lock:
-        turn = _turns[hash(program.as_text())]
-    with turn:
-        return program.compile(compiler_options=options)
-
-
-def _enter() -> None:
-    before = {name: getattr(jax.config, name) for name in (_FOLDER, _SECONDS)}
-    folder = cache_folder()
-    if not _inside and folder is not None and not before[_FOLDER] and _usable(folder):
-        _make_room(folder)
+def _configure(settings: dict[str, object]) -> None:
+    changed = {k: value for k, value in settings.items() if getattr(jax.config, k) != value}
+    for name, value in changed.items():
+        jax.config.update(name, value)
+    if changed:
         compilation_cache.reset_cache()
-        jax.config.update(_FOLDER, str(folder))
-        jax.config.update(_SECONDS, WORTH_KEEPING)
-    _inside.append(before)
 
 
-def _leave() -> None:
-    before = _inside.pop()
-    if not _inside:
-        for name, value in before.items():
-            if getattr(jax.config, name) != value:
-                jax.config.update(name, value)
-                compilation_cache.reset_cache()
+def _is_usable() -> bool:
+    """Whether there is a folder that can be written to; its entries all have a time of last use after.
 
-
-def _usable(folder: Path) -> bool:
+    JAX fails to write beside an entry without one: an entry that was written without a limit of size,
+    or by a process that ended between writing the entry and its time.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return False
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for entry in folder.glob("*-cache"):
+            time = entry.with_name(f"{entry.name.removesuffix('-cache')}-atime")
+            if not time.exists():
+                time.write_bytes(bytes(8))
     except OSError:
         return False
     return os.access(folder, os.W_OK)
-
-
-def _make_room(folder: Path) -> None:
-    """Remove what was kept longest ago, by versions that are gone perhaps, where all is too much."""
-    kept = [(file, stat) for file in folder.glob("*-cache") if (stat := _look_at(file)) is not None]
-    total = sum(stat.st_size for _, stat in kept)
-    for file, stat in sorted(kept, key=lambda each: each[1].st_mtime):
-        if total <= MOST_BYTES:
-            break
-        with contextlib.suppress(OSError):  # another process may have removed it
-            file.unlink()
-        total -= stat.st_size
-
-
-def _look_at(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except OSError:  # another process may have removed it
-        return None

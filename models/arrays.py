@@ -8,12 +8,17 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-__all__ = ["as_count", "as_integers", "as_numbers", "as_positive", "is_concrete"]
+__all__ = ["as_count", "as_integers", "as_numbers", "as_positive", "is_concrete", "is_known"]
 
 
 def is_concrete(*values: Any) -> bool:
     """Whether every leaf holds values now, rather than standing for some inside `jit` or `vmap`."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+def is_known(numbers: Any, *ndims: int) -> bool:
+    """Whether numbers of these many axes are there to be read: not traced, stacked or a stand-in."""
+    return isinstance(numbers, Array) and is_concrete(numbers) and numbers.ndim in ndims
 
 
 def as_numbers(value: Any, what: str) -> Array:

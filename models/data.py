@@ -1,9 +1,9 @@
-"""What was seen: contexts, the actions taken in them, and their rewards."""
+"""Observations: contexts, the actions chosen in them, and their rewards."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,20 +11,23 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from .arrays import as_integers, as_numbers, is_concrete
-from .pytrees import register_declaration
 from .rewards import Gaussian, Reward
 
 __all__ = ["Data", "Observations", "as_observations"]
 
 
-@dataclass(frozen=True, eq=False)
-class Data:
-    """`n` observations. Unpacks as `hierarchy.program(*data)` wants it.
+class Data(eqx.Module):
+    """`n` observations, which unpack into the arguments of `hierarchy.program(*data)`.
 
     Attributes:
         contexts: (n, dim), the context of each round (of the chosen action, where they differ).
         actions: (n,), the chosen actions as positions in the action level.
         rewards: (n,).
+
+    Example:
+        >>> data = Data(contexts=[[1.0, 0.5], [1.0, -0.5]], actions=[0, 2], rewards=[1.0, 0.0])
+        >>> data, len(data)
+        (Data(2 observations, dim=2), 2)
     """
 
     contexts: Any
@@ -32,12 +35,10 @@ class Data:
     rewards: Any
 
     def __post_init__(self):
-        contexts = as_numbers(self.contexts, "Data contexts")
-        actions = as_integers(self.actions, "Data actions")
-        rewards = as_numbers(self.rewards, "Data rewards")
-        _check_lengths(contexts, actions, rewards)
-        for name, value in (("contexts", contexts), ("actions", actions), ("rewards", rewards)):
-            object.__setattr__(self, name, value)
+        self.contexts = as_numbers(self.contexts, "Data contexts")
+        self.actions = as_integers(self.actions, "Data actions")
+        self.rewards = as_numbers(self.rewards, "Data rewards")
+        _check_lengths(self.contexts, self.actions, self.rewards)
 
     def __iter__(self) -> Iterator[Array]:
         return iter((self.contexts, self.actions, self.rewards))
@@ -47,9 +48,6 @@ class Data:
 
     def __repr__(self) -> str:
         return f"Data({self.contexts.shape[0]} observations, dim={self.contexts.shape[1]})"
-
-
-register_declaration(Data, arrays=("contexts", "actions", "rewards"), static=())
 
 
 class Observations(NamedTuple):

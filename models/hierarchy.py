@@ -1,19 +1,19 @@
 """A hierarchy: levels from effects down to actions, and the reward of an action in a context."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 from jax import Array
 from jaxtyping import Float
 from numpyro import handlers
 
 from .arrays import as_count
 from .data import Observations, as_observations
-from .describe import describe, why_not_exact
+from .declaration import Declaration
+from .exactness import NotExact, find_obstacle
 from .level import Level
 from .program import latents, program
-from .pytrees import register_declaration
 from .rewards import Reward
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Hierarchy"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Hierarchy:
+class Hierarchy(Declaration):
     """Actions that share effects, declared level by level (Aouali et al. 2023, Eq. 1).
 
     A pytree: weights, means, covariances and noise are leaves and may be traced, names and sizes are
@@ -33,15 +32,22 @@ class Hierarchy:
         levels: top to bottom; a level's parents stand before it and the last level holds the actions.
         reward: `Gaussian(noise)`, `Bernoulli()`, `Poisson()`, or another `Reward`.
         dim: the length of every vector and of a context.
+
+    Example:
+        >>> from mixts.models import Bernoulli, Level
+        >>> movie = Level("movie", 3, parents={"genre": [[1, 0], [0.5, 0.5], [0, 1]]}, cov=0.1)
+        >>> hierarchy = Hierarchy([Level("genre", 2), movie], reward=Bernoulli(), dim=4)
+        >>> hierarchy["movie"], "genre" in hierarchy, hierarchy.num_actions
+        (Level('movie', 3, parents=['genre']), True, 3)
     """
 
     levels: Sequence[Level]
     reward: Reward
-    dim: int
+    dim: int = eqx.field(static=True)
 
     def __post_init__(self):
-        object.__setattr__(self, "levels", _as_levels(self.levels))
-        object.__setattr__(self, "dim", as_count(self.dim, "Hierarchy dim"))
+        self.levels = _as_levels(self.levels)
+        self.dim = as_count(self.dim, "Hierarchy dim")
         _check_reward(self.reward)
         _check_names(self.levels)
         _check_arrows(self.levels)
@@ -56,7 +62,7 @@ class Hierarchy:
 
     @property
     def num_actions(self) -> int:
-        """`K`, how many actions there are."""
+        """`K`, the number of actions."""
         return self.actions.size
 
     def __contains__(self, name: object) -> bool:
@@ -75,17 +81,14 @@ class Hierarchy:
         Hand it to NumPyro's own `MCMC`, `SVI`, `Predictive` or `render_model`. Without `rewards` it
         draws them. `mask` (n,) marks rows that count; the others are padding.
         """
-        fitted = self.observations(contexts, actions, rewards, mask)
-        return program(self, *fitted)
+        return program(self, *self.observations(contexts, actions, rewards, mask))
 
     def observations(
         self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None
     ) -> Observations:
         """Observations converted and checked against this hierarchy."""
-        size, dim, reward = self.num_actions, self.dim, self.reward
-        return as_observations(
-            contexts, actions, rewards, mask, dim=dim, num_actions=size, reward=reward
-        )
+        fit = {"dim": self.dim, "num_actions": self.num_actions, "reward": self.reward}
+        return as_observations(contexts, actions, rewards, mask, **fit)
 
     def sample_prior(self, key: Array) -> dict[str, Float[Array, "size d"]]:
         """One joint draw of every level's vectors from the prior."""
@@ -93,9 +96,9 @@ class Hierarchy:
         return draw(self)
 
     @property
-    def why_not_exact(self) -> str | None:
-        """None where the posterior is Gaussian in closed form, else what breaks it and what fits."""
-        return why_not_exact(self.levels, self.reward)
+    def why_not_exact(self) -> NotExact | None:
+        """None where the posterior has a closed form, else what prevents it and which backends fit."""
+        return find_obstacle(self.levels, self.reward)
 
     def render(self, path: Any = None) -> "Figure":
         """A picture of the graphical model; see `mixts.models.picture.render.render`."""
@@ -104,10 +107,14 @@ class Hierarchy:
         return render(self, path)
 
     def __repr__(self) -> str:
-        return describe(self)
-
-
-register_declaration(Hierarchy, arrays=("levels", "reward"), static=("dim",))
+        sizes = {level.name: level.size for level in self.levels}
+        names, counts = max(map(len, [*sizes, "reward"])), max(len(str(n)) for n in sizes.values())
+        lines = [f"Hierarchy of {len(sizes)} level{'s' if len(sizes) > 1 else ''}, dim {self.dim}"]
+        for level in self.levels:
+            law = level.describe(sizes)
+            lines.append(f"  {level.name:<{names}}  {level.size:>{counts}} x  {law}")
+        lines.append(f"  {'reward':<{names}}  {self.reward!r} of context . {self.actions.name}")
+        return "\n".join(lines)
 
 
 def _as_levels(levels: Any) -> tuple[Level, ...]:
@@ -136,15 +143,15 @@ def _check_reward(reward: Any) -> None:
 
 
 def _check_names(levels: Sequence[Level]) -> None:
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for level in levels:
         for site in level.site_names():
-            if site in taken:
+            if site in owners:
                 raise ValueError(
-                    f"levels '{taken[site]}' and '{level.name}' both need the name '{site}'; every "
+                    f"levels '{owners[site]}' and '{level.name}' both need the name '{site}'; every "
                     "level, learned scale and learned weight has a site of its own: rename one level"
                 )
-            taken[site] = level.name
+            owners[site] = level.name
 
 
 def _check_arrows(levels: Sequence[Level]) -> None:

@@ -14,7 +14,7 @@ from .arrays import as_numbers
 from .hierarchy import Hierarchy
 from .level import Level
 from .rewards import Bernoulli, Gaussian, Reward
-from .weights import sizes, weights_shape
+from .weights import weights_shape
 
 __all__ = ["finer", "glm", "linear", "mab", "nonlinear", "three_level"]
 
@@ -28,9 +28,16 @@ def linear(
     action_cov: Any = 1.0,
     noise: Any = 1.0,
 ) -> Hierarchy:
-    """The mixed-effect linear bandit, Eq. 2; `weights` is (K, L)."""
-    effect = _effects(weights, effect_mean, effect_cov)
-    return Hierarchy([effect, _actions(weights, effect, action_cov)], Gaussian(noise), dim)
+    """The mixed-effect linear bandit, Eq. 2; `weights` is (K, L).
+
+    Example:
+        >>> linear([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], dim=2, noise=0.5)
+        Hierarchy of 2 levels, dim 2
+          effect  2 x  Normal(0; cov 1)
+          action  3 x  Normal(effect (weights, 33% missing); cov 1)
+          reward  Gaussian(noise=0.5) of context . action
+    """
+    return _two_levels(weights, dim, Gaussian(noise), effect_mean, effect_cov, action_cov)
 
 
 def mab(
@@ -45,19 +52,16 @@ def mab(
 
     `effect_mean` may be the paper's (L,) vector, `effect_cov` its (L, L) matrix and `action_cov` the
     (K,) variances `sigma_{0,i}^2`.
+
+    Example:
+        >>> mab([[1.0, 0.0], [0.5, 0.5]], effect_mean=[2.0, 3.0]).dim
+        1
     """
     if np.ndim(effect_mean) == 1:
         effect_mean = as_numbers(effect_mean, "mab effect_mean")[:, None]
     if np.ndim(action_cov) == 1:
         action_cov = as_numbers(action_cov, "mab action_cov")[:, None, None]
-    return linear(
-        weights,
-        1,
-        effect_mean=effect_mean,
-        effect_cov=effect_cov,
-        action_cov=action_cov,
-        noise=noise,
-    )
+    return _two_levels(weights, 1, Gaussian(noise), effect_mean, effect_cov, action_cov)
 
 
 def glm(
@@ -69,10 +73,13 @@ def glm(
     effect_cov: Any = 1.0,
     action_cov: Any = 1.0,
 ) -> Hierarchy:
-    """The mixed-effect generalised linear bandit, Eq. 3."""
-    effect = _effects(weights, effect_mean, effect_cov)
-    levels = [effect, _actions(weights, effect, action_cov)]
-    return Hierarchy(levels, reward, dim)
+    """The mixed-effect generalised linear bandit, Eq. 3.
+
+    Example:
+        >>> glm([[1.0, 0.0], [0.5, 0.5]], dim=3).why_not_exact
+        'the reward is Bernoulli, not Gaussian: no closed form; use Laplace, Nuts or Svi'
+    """
+    return _two_levels(weights, dim, reward, effect_mean, effect_cov, action_cov)
 
 
 def finer(
@@ -83,20 +90,19 @@ def finer(
     action_cov: Any = 1.0,
     noise: Any = 1.0,
 ) -> Hierarchy:
-    """Finer linear effects (Appendix E.2): `maps` holds the matrices `C_il`, (K, L, d, d)."""
+    """Finer linear effects (Appendix E.2): `maps` holds the matrices `C_il`, (K, L, d, d).
+
+    Example:
+        >>> maps = np.random.default_rng(0).normal(size=(4, 3, 2, 2))
+        >>> finer(maps).actions, finer(maps).dim
+        (Level('action', 4, parents=['effect']), 2)
+    """
     shape = weights_shape(maps)
     if len(shape) != 4 or shape[2] != shape[3]:
         raise ValueError(
             f"finer: maps have shape {shape}; expected (K, L, d, d), a matrix for each action and effect"
         )
-    return linear(
-        maps,
-        shape[2],
-        effect_mean=effect_mean,
-        effect_cov=effect_cov,
-        action_cov=action_cov,
-        noise=noise,
-    )
+    return _two_levels(maps, shape[2], Gaussian(noise), effect_mean, effect_cov, action_cov)
 
 
 def nonlinear(
@@ -109,10 +115,13 @@ def nonlinear(
     action_cov: Any = 1.0,
     noise: Any = 1.0,
 ) -> Hierarchy:
-    """Non-linear effects, Eq. 51: `link` is the paper's `g`."""
-    effect = _effects(weights, effect_mean, effect_cov)
-    actions = _actions(weights, effect, action_cov, link=link)
-    return Hierarchy([effect, actions], Gaussian(noise), dim)
+    """Non-linear effects, Eq. 51: `link` is the paper's `g`.
+
+    Example:
+        >>> nonlinear([[1.0, 0.0], [0.5, 0.5]], dim=2, link=jax.numpy.tanh).why_not_exact
+        "level 'action' has a link: no closed form; use Laplace, Nuts or Svi"
+    """
+    return _two_levels(weights, dim, Gaussian(noise), effect_mean, effect_cov, action_cov, link)
 
 
 def three_level(
@@ -126,19 +135,43 @@ def three_level(
     action_cov: Any = 1.0,
     noise: Any = 1.0,
 ) -> Hierarchy:
-    """Effects, items, actions, Eq. 53: weights are (J, L) and (K, J)."""
-    effect = _effects(item_weights, effect_mean, effect_cov)
-    item = Level("item", sizes(item_weights)[0], parents={"effect": item_weights}, cov=item_cov)
-    return Hierarchy(
-        [effect, item, _actions(action_weights, item, action_cov)], Gaussian(noise), dim
-    )
+    """Effects, items, actions, Eq. 53: weights are (J, L) and (K, J).
+
+    Example:
+        >>> three_level(np.ones((3, 2)), np.ones((4, 3)), dim=2).levels[1]
+        Level('item', 3, parents=['effect'])
+    """
+    (num_items, num_effects), (num_actions, _) = _sizes(item_weights), _sizes(action_weights)
+    levels = [
+        Level("effect", num_effects, mean=effect_mean, cov=effect_cov),
+        Level("item", num_items, parents={"effect": item_weights}, cov=item_cov),
+        Level("action", num_actions, parents={"item": action_weights}, cov=action_cov),
+    ]
+    return Hierarchy(levels, Gaussian(noise), dim)
 
 
-def _effects(weights: Any, mean: Any, cov: Any) -> Level:
-    return Level("effect", sizes(weights)[1], mean=mean, cov=cov)
+def _two_levels(
+    weights: Any,
+    dim: int,
+    reward: Reward,
+    effect_mean: Any,
+    effect_cov: Any,
+    action_cov: Any,
+    link: Callable[[Array], Array] | None = None,
+) -> Hierarchy:
+    num_actions, num_effects = _sizes(weights)
+    effect = Level("effect", num_effects, mean=effect_mean, cov=effect_cov)
+    parents = {"effect": weights}
+    action = Level("action", num_actions, parents=parents, cov=action_cov, link=link)
+    return Hierarchy([effect, action], reward, dim)
 
 
-def _actions(
-    weights: Any, parent: Level, cov: Any, link: Callable[[Array], Array] | None = None
-) -> Level:
-    return Level("action", sizes(weights)[0], parents={parent.name: weights}, cov=cov, link=link)
+def _sizes(weights: Any) -> tuple[int, int]:
+    """The sizes of a level and of its parent, from the shape of its weights."""
+    shape = weights_shape(weights)
+    if len(shape) not in (2, 4):
+        raise ValueError(
+            f"weights have shape {shape}; expected (K, L): a row for each action and a column "
+            "for each effect"
+        )
+    return shape[0], shape[1]

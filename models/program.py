@@ -14,11 +14,9 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Num
 from numpyro import handlers
 
-from ..models import weights as mixing
-from .covariance import is_diagonal, is_joint, scale_tril
 from .level import Level
 from .rewards import Gaussian, Reward
-from .weights import Sparse, is_learned
+from .weights import as_operator
 
 if TYPE_CHECKING:
     from .hierarchy import Hierarchy
@@ -42,11 +40,9 @@ def program(
     predictor = jnp.sum(contexts * theta[actions], axis=-1)
     n = contexts.shape[0]
     # NumPyro has no empty plates: without data the reward is an empty site of its own.
-    with numpyro.plate("observation", n) if n else nullcontext():
-        if mask is None:
-            return _sample("reward", reward.law(predictor), obs=rewards)
-        with handlers.mask(mask=mask):
-            return _sample("reward", reward.law(predictor), obs=rewards)
+    plate = numpyro.plate("observation", n) if n else nullcontext()
+    with plate, nullcontext() if mask is None else handlers.mask(mask=mask):
+        return _sample("reward", reward.law(predictor), obs=rewards)
 
 
 def latents(hierarchy: "Hierarchy") -> dict[str, Float[Array, "size d"]]:
@@ -62,10 +58,6 @@ def _sample(name: str, law: dist.Distribution, obs: Array | None = None) -> Arra
     return cast(Array, numpyro.sample(name, law, obs=obs))
 
 
-def _record(name: str, value: Array) -> Array:
-    return cast(Array, numpyro.deterministic(name, value))
-
-
 def _known_reward(reward: Reward) -> Reward:
     """The reward family with its unknown noise, if any, sampled."""
     if isinstance(reward, Gaussian) and reward.is_learned:
@@ -75,59 +67,57 @@ def _known_reward(reward: Reward) -> Reward:
 
 
 def _vectors(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "size d"]:
-    """Sample one level given the levels above it."""
+    """Sample one level given the levels above it.
+
+    Vectors tied by a joint covariance are one event, the others a plate of events.
+    """
     loc = _location(level, values, dim)
-    if level.scale is None:
-        deviation = jnp.sqrt(level.cov) if is_diagonal(level.cov) else None
-        joint = is_joint(level.cov, level.size, dim)
-    else:
+    shape, joint, deviation, tril = loc.shape, False, None, None
+    if level.scale is not None:
         law = level.scale
         deviation = _sample(f"{level.name}_scale", law.to_event(len(law.batch_shape)))
-        joint = False
-    if joint:
-        return _joint_vectors(level, loc)
-    plate = numpyro.plate(f"{level.name}_plate", level.size)
-    if level.centered:
-        with plate:
-            return _sample(level.name, _law(level, loc, deviation))
-    with plate:
-        base = _sample(f"{level.name}_base", _standard_law(level, (level.size, dim)))
-    if deviation is None:
-        moved = jnp.einsum("...ij,...j->...i", scale_tril(level.cov, dim), base)
+    elif level.covariance(dim).is_diagonal:
+        deviation = jnp.sqrt(level.cov)
     else:
-        moved = deviation * base
-    return _record(level.name, loc + moved)
+        tril, joint = level.covariance(dim).scale_tril(), level.covariance(dim).is_joint
+    loc = loc.ravel() if joint else loc
+    with nullcontext() if joint else numpyro.plate(f"{level.name}_plate", level.size):
+        if level.centered:
+            law = _law(level, loc, deviation, tril)
+            if joint:
+                reshaped = dist.transforms.ReshapeTransform(shape, loc.shape)
+                law = dist.TransformedDistribution(law, reshaped)
+            return _sample(level.name, law)
+        base = _sample(f"{level.name}_base", _standard_law(level, loc.shape))
+    moved = jnp.einsum("...ij,...j->...i", tril, base) if deviation is None else deviation * base
+    return cast(Array, numpyro.deterministic(level.name, (loc + moved).reshape(shape)))
 
 
 def _location(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "size d"]:
     """`g(mean_i + sum_l W_il parent_l)` for each vector of the level."""
     loc = jnp.broadcast_to(level.mean, (level.size, dim))
-    for parent, weights in (level.parents or {}).items():
-        if is_learned(weights):
-            law = mixing.law(weights, level.size, values[parent].shape[0], dim)
+    for parent, arrows in level.arrows.items():
+        if arrows.is_learned:
+            law = arrows.law(level.size, values[parent].shape[0], dim)
             drawn = _sample(f"{level.name}_weights_{parent}", law)
-            weights = (
-                Sparse(weights.indices, drawn, weights.num_parents)
-                if isinstance(weights, Sparse)
-                else drawn
-            )
-        loc = loc + mixing.mix(weights, values[parent])
+            arrows = as_operator(arrows.with_values(drawn))
+        loc = loc + arrows.mix(values[parent])
     return loc if level.link is None else level.link(loc)
 
 
-def _law(level: Level, loc: Array, deviation: Array | None) -> dist.Distribution:
-    """The law of a level's vectors around `loc`, with a diagonal `deviation` or the level's cov."""
-    dim = loc.shape[-1]
-    if level.family is not None:
-        if deviation is None:
-            tril = scale_tril(level.cov, dim)
-        else:
-            full = deviation.shape[:-1] if deviation.ndim == 2 else ()
-            tril = jnp.broadcast_to(deviation, (*full, dim))[..., None] * jnp.eye(dim)
-        return level.family(loc, tril)
-    if deviation is None:
-        return dist.MultivariateNormal(loc, scale_tril=scale_tril(level.cov, dim))
-    return dist.Normal(loc, jnp.broadcast_to(deviation, loc.shape)).to_event(1)
+def _law(
+    level: Level, loc: Array, deviation: Array | None, tril: Array | None
+) -> dist.Distribution:
+    """The law of a level's vectors around `loc`, with standard deviations or a Cholesky factor."""
+    if deviation is not None and level.family is None:
+        return dist.Normal(loc, jnp.broadcast_to(deviation, loc.shape)).to_event(1)
+    if deviation is not None:
+        dim, own = loc.shape[-1], deviation.shape[:-1]
+        tril = jnp.broadcast_to(deviation, (*own, dim))[..., None] * jnp.eye(dim)
+    assert tril is not None
+    if level.family is None:
+        return dist.MultivariateNormal(loc, scale_tril=tril)
+    return level.family(loc, tril)
 
 
 def _standard_law(level: Level, shape: tuple[int, ...]) -> dist.Distribution:
@@ -135,17 +125,3 @@ def _standard_law(level: Level, shape: tuple[int, ...]) -> dist.Distribution:
     if level.family is not None:
         return level.family(jnp.zeros(shape), jnp.eye(shape[-1]))
     return dist.Normal(0.0, 1.0).expand(shape).to_event(1)
-
-
-def _joint_vectors(level: Level, loc: Float[Array, "size d"]) -> Float[Array, "size d"]:
-    """A level whose vectors are tied by a joint covariance: one event of shape (size, d)."""
-    tril = scale_tril(level.cov, loc.shape[-1])
-    if level.centered:
-        if level.family is None:
-            flat = dist.MultivariateNormal(loc.ravel(), scale_tril=tril)
-        else:
-            flat = level.family(loc.ravel(), tril)
-        shaped = dist.transforms.ReshapeTransform(loc.shape, (loc.size,))
-        return _sample(level.name, dist.TransformedDistribution(flat, shaped))
-    base = _sample(f"{level.name}_base", _standard_law(level, (loc.size,)))
-    return _record(level.name, loc + (tril @ base).reshape(loc.shape))

@@ -5,25 +5,34 @@ Section 2.5): `log p(y | u) = (y u - A(u)) / phi + C(y)`, with dispersion `phi` 
 to `noise^2` for Gaussian rewards and to one for the others.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
 from .arrays import as_numbers, is_concrete
-from .pytrees import register_declaration
+from .declaration import Declaration
+from .laws import check_positive_law, law_name
 
-__all__ = ["Bernoulli", "Gaussian", "Poisson", "Reward", "check_positive_law", "law_name"]
+__all__ = ["Bernoulli", "Gaussian", "Poisson", "Reward"]
 
 
-class Reward(ABC):
-    """The law of a reward given its predictor; subclass it to add a family."""
+class Reward(Declaration):
+    """The law of a reward given its predictor; subclass it to add a family.
+
+    Example:
+        >>> class WaitingTime(Reward):
+        ...     def law(self, predictor):
+        ...         return dist.Exponential(jnp.exp(-predictor))
+        ...     def mean(self, predictor):
+        ...         return jnp.exp(predictor)
+        >>> float(WaitingTime().mean(0.0))
+        1.0
+    """
 
     @abstractmethod
     def law(self, predictor: Array) -> dist.Distribution:
@@ -34,11 +43,14 @@ class Reward(ABC):
         """The mean function `f(u)`: what a policy maximises and regret is measured in."""
 
 
-@dataclass(frozen=True, eq=False)
 class Gaussian(Reward):
     """`Y ~ N(u, noise^2)`: the linear bandit. `noise` is a standard deviation.
 
     A NumPyro distribution in place of the number makes it unknown: a site `reward_noise`, learned.
+
+    Example:
+        >>> Gaussian(0.5), Gaussian(dist.HalfNormal(1.0))
+        (Gaussian(noise=0.5), Gaussian(noise ~ HalfNormal))
     """
 
     noise: Any = 1.0
@@ -57,7 +69,7 @@ class Gaussian(Reward):
             raise ValueError(
                 f"Gaussian noise is {float(noise):g}; expected a positive standard deviation"
             )
-        object.__setattr__(self, "noise", noise)
+        self.noise = noise
 
     @property
     def is_learned(self) -> bool:
@@ -79,12 +91,13 @@ class Gaussian(Reward):
         return f"Gaussian(noise={float(self.noise):g})" if known else "Gaussian()"
 
 
-register_declaration(Gaussian, arrays=("noise",), static=())
-
-
-@dataclass(frozen=True, eq=False)
 class Bernoulli(Reward):
-    """`Y ~ Ber(1 / (1 + exp(-u)))`: the logistic bandit, clicks."""
+    """`Y ~ Ber(1 / (1 + exp(-u)))`: the logistic bandit, clicks.
+
+    Example:
+        >>> float(Bernoulli().mean(jnp.zeros(())))
+        0.5
+    """
 
     def law(self, predictor: Array) -> dist.Distribution:
         """`Ber(sigmoid(u))`."""
@@ -93,9 +106,6 @@ class Bernoulli(Reward):
     def mean(self, predictor: Array) -> Array:
         """`f(u) = 1 / (1 + exp(-u))`."""
         return jax.nn.sigmoid(predictor)
-
-
-register_declaration(Bernoulli, arrays=(), static=())
 
 
 class _BernoulliOfLogit(dist.BernoulliLogits):
@@ -109,9 +119,13 @@ class _BernoulliOfLogit(dist.BernoulliLogits):
         return value * self.logits - jax.nn.softplus(self.logits)
 
 
-@dataclass(frozen=True, eq=False)
 class Poisson(Reward):
-    """`Y ~ Poisson(exp(u))`: counts."""
+    """`Y ~ Poisson(exp(u))`: counts.
+
+    Example:
+        >>> float(Poisson().mean(jnp.zeros(())))
+        1.0
+    """
 
     def law(self, predictor: Array) -> dist.Distribution:
         """`Poisson(exp(u))`."""
@@ -120,9 +134,6 @@ class Poisson(Reward):
     def mean(self, predictor: Array) -> Array:
         """`f(u) = exp(u)`."""
         return jnp.exp(predictor)
-
-
-register_declaration(Poisson, arrays=(), static=())
 
 
 class _PoissonOfLogRate(dist.Poisson):
@@ -140,27 +151,3 @@ class _PoissonOfLogRate(dist.Poisson):
     def log_prob(self, value: Any) -> Array:
         """`y u - exp(u) - log y!`."""
         return value * self.log_rate - self.rate - gammaln(value + 1.0)
-
-
-def law_name(law: dist.Distribution) -> str:
-    """What a user would call a distribution that was expanded or made one event on the way."""
-    while isinstance(law, dist.ExpandedDistribution | dist.Independent):
-        law = law.base_dist
-    return type(law).__name__
-
-
-def check_positive_law(law: Any, shapes: list[tuple[int, ...]], what: str) -> None:
-    """Refuse a law of standard deviations that could give a negative one or has another shape."""
-    if law.shape() not in shapes:
-        raise ValueError(
-            f"{what}: the distribution has shape {law.shape()}; "
-            f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
-        )
-    below_zero = [-(10.0**power) for power in range(-6, 7)]
-    with jax.ensure_compile_time_eval():
-        inside = [law.support(jnp.full(law.shape(), value)) for value in below_zero]
-    if any(is_concrete(answer) and np.asarray(answer).any() for answer in inside):
-        raise ValueError(
-            f"{what} ~ {law_name(law)} can be negative; a standard deviation needs a "
-            "distribution on positive numbers, such as HalfNormal or HalfCauchy"
-        )

@@ -20,8 +20,6 @@ from .rewards import Gaussian, Reward
 __all__ = ["Mixture", "fit_mixture", "learn_structure"]
 
 _MOST_EFFECTS = 10  # tried where the number is to be chosen
-_COVARIANCES = ("marginal", "mixture")
-_SHAPES = ("full", "diag")
 
 
 class Mixture(NamedTuple):
@@ -73,22 +71,28 @@ def learn_structure(
     Args:
         estimates: (K, d), a vector for each action.
         num_effects: `L`; or several numbers, of which the one with the lowest Bayesian information
-            criterion is taken; None tries 1 to 10.
+            criterion is chosen; None tries 1 to 10.
         reward: the reward family of the hierarchy; None is `Gaussian(1.0)`.
         covariances: `"marginal"` or `"mixture"`, see above.
         effect_share: `s`, above 0 and below 1.
         cluster_shape: `"full"` or `"diag"`: covariances that the clusters may have.
         labels: names of the actions.
         seed: of the starting points of the fit.
-        restarts: fits from different starting points, the likeliest of which is taken.
+        restarts: fits from different starting points, of which the likeliest is kept.
         max_iter: iterations of expectation-maximisation. A fit that needs more is an error.
 
     Returns:
         A hierarchy with the levels "effect" and "action". An iteration of the fit costs O(K L d^2).
+
+    Example:
+        >>> estimates = np.random.default_rng(0).normal(size=(6, 2)) + [[9.0, 0.0], [0.0, 9.0]] * 3
+        >>> hierarchy = learn_structure(estimates, num_effects=2)
+        >>> hierarchy["effect"].size, hierarchy.num_actions, hierarchy.dim
+        (2, 6, 2)
     """
     rows = _as_estimates(estimates)
     candidates = _as_candidates(num_effects, rows)
-    _check_choice(covariances, _COVARIANCES, "covariances")
+    _check_choice(covariances, ("marginal", "mixture"), "covariances")
     if not 0.0 < effect_share < 1.0:
         raise ValueError(
             f"learn_structure effect_share is {effect_share}; expected a number above 0 and below 1"
@@ -128,7 +132,7 @@ def fit_mixture(
     from sklearn.mixture import GaussianMixture
     from threadpoolctl import threadpool_limits
 
-    _check_choice(cluster_shape, _SHAPES, "cluster_shape")
+    _check_choice(cluster_shape, ("full", "diag"), "cluster_shape")
     mean, scale = estimates.mean(0), estimates.std(0)
     rows = (estimates - mean) / scale
     model = GaussianMixture(

@@ -2,200 +2,236 @@
 
 A level of `size` vectors and a parent of `P` vectors are tied by one of
 
-- scalars `b_il` of shape (size, P) (Aouali et al. 2023, Eq. 2);
-- matrices `C_il` of shape (size, P, dim, dim) (Appendix E.2);
-- `Sparse` scalars: `m` parents out of `P` for each vector, by index and value;
-- a NumPyro distribution over any of the above: weights that are unknown and learned.
+- numbers `b_il` of shape (size, P) (Aouali et al. 2023, Eq. 2): `Scalars`;
+- matrices `C_il` of shape (size, P, dim, dim) (Appendix E.2): `Matrices`;
+- numbers for `m` of the `P` parents of each vector, by index and value: `Sparse`;
+- a NumPyro distribution over any of these, weights that are unknown and learned: `Learned`, or a
+  `Sparse` whose values are a distribution.
+
+A user writes arrays, `Sparse` and distributions; `as_operator` makes an operator of any of them.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpyro.distributions import Distribution
 
 from .arrays import as_count, as_integers, as_numbers, is_concrete
-from .pytrees import register_declaration
+from .declaration import Declaration
+from .laws import as_one_event, check_parameters, law_name
+from .operators import Matrices, NumberWeights, Operator, Scalars, join_rows
 
-__all__ = ["Sparse", "Weights", "as_weights", "check_weights", "is_learned", "law", "mix"]
+__all__ = ["Learned", "Sparse", "Weights", "as_operator", "as_weights", "in_form", "join_rows"]
 
 
-@dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(NumberWeights, Declaration):
     """Weights of few parents out of many, never stored densely.
 
-    Row `i` says that vector `i` has the parents `indices[i]` with the weights `values[i]`. A row with
-    fewer parents than the others is padded with zero values (at any index). A parent may stand in a
-    row once. `values` may also be a NumPyro distribution: weights to learn on a known pattern.
+    Vector `i` has the parents `indices[i]` with the weights `values[i]`. A row with fewer parents
+    than the others is padded with zero values (at any index). A parent may appear in a row once.
+    `values` may also be a NumPyro distribution: weights to learn on a known pattern.
 
     Attributes:
         indices: (size, m) positions in the parent level.
         values: (size, m) weights, or a distribution that broadcasts to that shape.
         num_parents: the size of the parent level; by default the largest index plus one. Only the
             models declared by name (`linear`, `glm`, ...) read it: a `Level` knows its parents' sizes.
+
+    Example:
+        >>> from mixts.models import Sparse, linear
+        >>> genres = Sparse([[0, 2], [1, 2]], [[0.5, 0.5], [1.0, 0.0]], num_parents=3)
+        >>> genres
+        Sparse(2 of 3 parents for each of 2 vectors)
+        >>> linear(genres, dim=2).num_actions
+        2
     """
 
     indices: Any
     values: Any
-    num_parents: int | None = None
+    num_parents: int | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
-        indices = as_integers(self.indices, "Sparse indices")
-        if indices.ndim != 2:
+        self.indices = as_integers(self.indices, "Sparse indices")
+        if self.indices.ndim != 2:
             raise ValueError(
-                f"Sparse indices have shape {indices.shape}; expected (size, m), "
+                f"Sparse indices have shape {self.indices.shape}; expected (size, m), "
                 "a row of parent positions for each vector of the level"
             )
-        values = self.values
-        if not isinstance(values, Distribution):
-            values = as_numbers(values, "Sparse values")
-            if values.shape != indices.shape:
+        if not self.is_learned:
+            self.values = as_numbers(self.values, "Sparse values")
+            if self.values.shape != self.indices.shape:
                 raise ValueError(
-                    f"Sparse values have shape {values.shape} and indices {indices.shape}; "
-                    "expected the same shape (size, m)"
+                    f"Sparse values have shape {self.values.shape} and indices "
+                    f"{self.indices.shape}; expected the same shape (size, m)"
                 )
-        if is_concrete(indices, values):
-            _check_no_repeats(np.asarray(indices), values)
-        if self.num_parents is None:
-            if not is_concrete(indices):
-                raise ValueError(
-                    "Sparse: num_parents is needed where indices are traced (inside jit or vmap); "
-                    "pass num_parents=<size of the parent level>"
-                )
-            count = int(np.asarray(indices).max()) + 1 if indices.size else 1
-            object.__setattr__(self, "num_parents", count)
+        if is_concrete(self.indices, self.values):
+            used = None if self.is_learned else np.asarray(self.values) != 0
+            _check_no_repeats(np.asarray(self.indices), used)
+        if self.num_parents is not None:
+            self.num_parents = as_count(self.num_parents, "Sparse num_parents")
+            as_integers(self.indices, "Sparse indices", below=self.num_parents)
+        elif is_concrete(self.indices):
+            self.num_parents = int(np.asarray(self.indices).max(initial=0)) + 1
         else:
-            count = as_count(self.num_parents, "Sparse num_parents")
-            object.__setattr__(self, "num_parents", count)
-            as_integers(indices, "Sparse indices", below=count)
-        object.__setattr__(self, "indices", indices)
-        object.__setattr__(self, "values", values)
+            raise ValueError(
+                "Sparse: num_parents is needed where indices are traced (inside jit or vmap); "
+                "pass num_parents=<size of the parent level>"
+            )
+
+    @property
+    def is_learned(self) -> bool:
+        return isinstance(self.values, Distribution)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.indices.shape
+
+    def mix(self, parents: Float[Array, "P d"]) -> Float[Array, "size d"]:
+        return jnp.einsum("km,kmd->kd", self.values, parents[self.indices])
+
+    def parents_of(self, i: Int[Array, ""]) -> Int[Array, " m"]:
+        return self.indices[i]
+
+    def add_up(
+        self, M: Float[Array, "K d d"], k: Float[Array, "K d"], num_parents: int
+    ) -> tuple[Float[Array, "P d d"], Float[Array, "P d"]]:
+        def add_column(sums: tuple[Array, Array], column: tuple[Array, Array]):
+            (precision, information), (where, b) = sums, column
+            return (
+                precision.at[where].add(jnp.square(b)[:, None, None] * M),
+                information.at[where].add(b[:, None] * k),
+            ), None
+
+        zeros = (
+            jnp.zeros((num_parents, *M.shape[1:]), M.dtype),
+            jnp.zeros((num_parents, k.shape[1]), k.dtype),
+        )
+        return jax.lax.scan(add_column, zeros, (self.indices.T, self.values.T))[0]
+
+    def check(self, size: int, num_parents: int, dim: int, what: str) -> None:
+        if len(self.indices) != size:
+            raise ValueError(
+                f"{what} are Sparse with {len(self.indices)} rows; expected {size}, one per vector"
+            )
+        as_integers(self.indices, f"{what}: Sparse indices", below=num_parents)
+        if self.is_learned:
+            as_one_event(self.values, [self.shape], what)
+            check_parameters(self.values, what)
+
+    def with_values(self, values: Any) -> "Sparse":
+        return Sparse(self.indices, values, self.num_parents)
+
+    def law(self, size: int, num_parents: int, dim: int) -> Distribution:
+        """The law of learned values as one event, (size, m)."""
+        return as_one_event(self.values, [self.shape])
+
+    def join(self, new: Operator | None, start: int, size: int) -> "Sparse":
+        parts = [self] if new is None else [self, new]
+        width = max(part.shape[1] for part in parts)
+
+        def joined(name: str) -> np.ndarray:
+            columns = [np.asarray(getattr(part, name)) for part in parts]
+            wide = [np.pad(c, ((0, 0), (0, width - c.shape[1]))) for c in columns]
+            return join_rows(wide[0], wide[1] if len(wide) > 1 else None, start, size)
+
+        return Sparse(joined("indices"), joined("values"), self.num_parents)
+
+    def strengths(self, size: int, num_parents: int) -> tuple[np.ndarray, np.ndarray]:
+        known = np.ones(self.shape) if self.is_learned else np.asarray(self.values, float)
+        return np.asarray(self.indices), known
+
+    def describe(self, num_parents: int) -> str:
+        learned = "learned " if self.is_learned else ""
+        return f"{learned}{self.shape[-1]} of {num_parents}"
 
     def __repr__(self) -> str:
-        size, m = self.indices.shape[-2:]
+        size, m = self.shape[-2:]
         return f"Sparse({m} of {self.num_parents} parents for each of {size} vectors)"
 
 
-register_declaration(Sparse, arrays=("indices", "values"), static=("num_parents",))
+class Learned(eqx.Module):
+    """Unknown weights on every parent, numbers or matrices: a distribution over them.
+
+    It has the methods of an `Operator` that need no values, and `law`.
+    """
+
+    prior: Distribution
+    is_learned = True
+
+    def law(self, size: int, num_parents: int, dim: int, what: str = "weights") -> Distribution:
+        """The law of the weights as one event: (size, P) or (size, P, dim, dim)."""
+        numbers = size, num_parents
+        return as_one_event(self.prior, [numbers, (*numbers, dim, dim)], what)
+
+    def check(self, size: int, num_parents: int, dim: int, what: str) -> None:
+        self.law(size, num_parents, dim, what)
+        check_parameters(self.prior, what)
+
+    def with_values(self, values: Any) -> Any:
+        return values
+
+    def strengths(self, size: int, num_parents: int) -> tuple[np.ndarray, np.ndarray]:
+        shape = size, num_parents
+        return np.broadcast_to(np.arange(num_parents), shape), np.ones(shape)
+
+    def describe(self, num_parents: int) -> str:
+        return f"learned ~ {law_name(self.prior)}"
+
 
 Weights = Array | Sparse | Distribution
 
 
-def _check_no_repeats(indices: np.ndarray, values: Any) -> None:
+def as_weights(weights: Any, what: str) -> Weights:
+    """What a user wrote as weights, converted; a level checks the shape."""
+    return weights if isinstance(weights, Sparse | Distribution) else as_numbers(weights, what)
+
+
+def as_operator(weights: Any) -> Any:
+    """The operator of weights: the only place that tells their forms apart."""
+    if isinstance(weights, Sparse):
+        return weights
+    if isinstance(weights, Distribution):
+        return Learned(weights)
+    # A stand-in for numbers, such as the None of a pytree of axes, counts as numbers.
+    return Matrices(weights) if getattr(weights, "ndim", 2) == 4 else Scalars(weights)
+
+
+def in_form(weights: Any, like: Weights, dim: int, what: str) -> Any:
+    """Weights of new vectors in the form of others, to be joined to them; refused if they cannot be."""
+    new, own = as_operator(as_weights(weights, what)), as_operator(like)
+    if isinstance(new, Sparse) != isinstance(own, Sparse):
+        form = "Sparse" if isinstance(own, Sparse) else "an array"
+        raise ValueError(f"{what}: expected {form}, as the actions have")
+    if isinstance(new, Matrices) and isinstance(own, Scalars):
+        expected = f"expected (m, {own.shape[1]})"
+        raise ValueError(f"{what} are matrices; the actions have numbers: {expected}")
+    if isinstance(new, Scalars) and isinstance(own, Matrices):
+        return np.asarray(weights)[:, :, None, None] * np.eye(dim)
+    return weights if isinstance(new, Sparse) else np.asarray(weights)
+
+
+def weights_shape(weights: Any) -> tuple[int, ...]:
+    """The shape of what a user wrote as weights; of `Sparse` ones, as if they were written out."""
+    if isinstance(weights, Sparse):
+        return weights.shape[0], int(weights.num_parents or 0)
+    if isinstance(weights, Distribution):
+        return tuple(weights.shape())
+    return tuple(as_numbers(weights, "weights").shape)
+
+
+def _check_no_repeats(indices: np.ndarray, used: np.ndarray | None) -> None:
     """A parent named twice in a row would be two arrows where the algebra counts one."""
-    order = np.argsort(indices, axis=1)
-    ordered = np.take_along_axis(indices, order, axis=1)
-    learned = isinstance(values, Distribution)
-    used = np.ones(indices.shape, bool) if learned else np.asarray(values) != 0
-    used = np.take_along_axis(used, order, axis=1)
-    # Padding (value 0) may repeat an index: push it out of the comparison, then compare neighbours.
-    keys = np.where(used, ordered, -1 - np.arange(indices.shape[1]))
-    keys.sort(axis=1)
+    # Padding (value 0) may repeat an index: numbers of its own take it out of the comparison.
+    padding = -1 - np.arange(indices.shape[1])
+    keys = np.sort(indices if used is None else np.where(used, indices, padding), axis=1)
     rows, columns = np.nonzero(keys[:, 1:] == keys[:, :-1])
     if rows.size:
         raise ValueError(
             f"Sparse: row {rows[0]} names parent {keys[rows[0], columns[0]]} more than once; "
             "add the weights up and name each parent once"
         )
-
-
-def is_learned(weights: Weights) -> bool:
-    """Whether the weights are unknown: a distribution rather than numbers."""
-    return isinstance(weights, Distribution) or (
-        isinstance(weights, Sparse) and isinstance(weights.values, Distribution)
-    )
-
-
-def as_weights(weights: Any, what: str) -> Weights:
-    """Convert what a user wrote into weights; shapes are checked against levels by `check_weights`."""
-    if isinstance(weights, Sparse | Distribution):
-        return weights
-    return as_numbers(weights, what)
-
-
-def weights_shape(weights: Any) -> tuple[int, ...]:
-    """The shape of what a user wrote as weights."""
-    if isinstance(weights, Sparse):
-        return tuple(weights.indices.shape)
-    if isinstance(weights, Distribution):
-        return tuple(weights.shape())
-    return tuple(as_numbers(weights, "weights").shape)
-
-
-def sizes(weights: Any) -> tuple[int, int]:
-    """The (size, parent size) that weights imply, for models declared by weights alone."""
-    if isinstance(weights, Sparse):
-        return weights.indices.shape[0], int(weights.num_parents or 0)
-    shape = weights_shape(weights)
-    if len(shape) not in (2, 4):
-        raise ValueError(
-            f"weights have shape {shape}; expected (K, L): a row for each action and a column "
-            "for each effect"
-        )
-    return shape[0], shape[1]
-
-
-def check_weights(weights: Weights, size: int, parent_size: int, dim: int, what: str) -> None:
-    """Refuse weights that do not fit a level of `size` vectors under a parent of `parent_size`."""
-    scalars, matrices = (size, parent_size), (size, parent_size, dim, dim)
-    if isinstance(weights, Sparse):
-        rows, m = weights.indices.shape
-        if rows != size:
-            raise ValueError(f"{what} are Sparse with {rows} rows; expected {size}, one per vector")
-        as_integers(weights.indices, f"{what}: Sparse indices", below=parent_size)
-        if isinstance(weights.values, Distribution):
-            _check_broadcasts(weights.values, [(size, m)], what)
-    elif isinstance(weights, Distribution):
-        _check_broadcasts(weights, [scalars, matrices], what)
-    elif weights.shape not in (scalars, matrices):
-        raise ValueError(
-            f"{what} have shape {weights.shape}; expected {scalars} or {matrices} "
-            f"(this level has {size} vectors, the parent {parent_size}, dim is {dim})"
-        )
-
-
-def _check_broadcasts(prior: Distribution, shapes: list[tuple[int, ...]], what: str) -> None:
-    if _target(prior, shapes) is None:
-        raise ValueError(
-            f"{what}: the distribution has shape {prior.shape()}; "
-            f"expected one that broadcasts to {' or '.join(map(str, shapes))}"
-        )
-
-
-def _target(prior: Distribution, shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The first of `shapes` that `prior` can be expanded to without touching its event."""
-    for shape in shapes:
-        split = len(shape) - prior.event_dim
-        if split < 0 or tuple(prior.event_shape) != shape[split:]:
-            continue
-        try:
-            if np.broadcast_shapes(prior.batch_shape, shape[:split]) == shape[:split]:
-                return shape
-        except ValueError:
-            continue
-    return None
-
-
-def law(weights: Weights, size: int, parent_size: int, dim: int) -> Distribution:
-    """The law of learned weights as one event: (size, P), (size, P, dim, dim) or Sparse (size, m)."""
-    if isinstance(weights, Sparse):
-        prior, shapes = weights.values, [weights.indices.shape]
-    else:
-        prior, shapes = weights, [(size, parent_size), (size, parent_size, dim, dim)]
-    assert isinstance(prior, Distribution), "checked by is_learned"
-    shape = _target(prior, shapes)
-    assert shape is not None, "checked at declaration"
-    batch = shape[: len(shape) - prior.event_dim]
-    return prior.expand(batch).to_event(len(batch))
-
-
-def mix(weights: Array | Sparse, parents: Float[Array, "P d"]) -> Float[Array, "size d"]:
-    """The weighted sum of parents that each vector of a level is centred on, `Gamma_i Psi`."""
-    if isinstance(weights, Sparse):
-        return jnp.einsum("km,kmd->kd", weights.values, parents[weights.indices])
-    if weights.ndim == 4:
-        return jnp.einsum("klde,le->kd", weights, parents)
-    return weights @ parents

@@ -39,5 +39,5 @@ def assert_same_posterior(backend, found, expected, loosen: float = 1.0) -> None
         np.testing.assert_allclose(a.mean[name], b.mean[name], **tolerance(loosen))
         np.testing.assert_allclose(a.cov[name], b.cov[name], **tolerance(loosen))
     np.testing.assert_allclose(found.log_evidence, expected.log_evidence, **tolerance(loosen))
-    assert int(found.taken) == int(expected.taken)
-    assert int(found.rejected) == int(expected.rejected)
+    assert int(found.info.observed) == int(expected.info.observed)
+    assert int(found.info.rejected) == int(expected.info.rejected)

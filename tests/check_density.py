@@ -33,6 +33,6 @@ def check_density(model: Model, seed: int = 0, n: int = 5, hierarchy: Hierarchy 
     assert {name for name, kind in kinds.items() if kind == "sample"} == {*values, "reward"}
     assert shapes == {name: np.shape(value) for name, value in values.items()}
     for group in model.groups:
-        assert kinds[group.name] == ("sample" if group.centered else "deterministic")
+        assert kinds[group.name] == ("sample" if group.is_centered else "deterministic")
         # Loosened: rounding adds up from level to level.
         np.testing.assert_allclose(drawn[group.name], vectors[group.name], **tolerance(loosen=10))

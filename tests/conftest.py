@@ -8,6 +8,10 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
+
+# Tests run in as many processes as there are cores: one thread of linear algebra in each is quickest.
+threadpool_limits(1)
 
 # Figures are drawn without a display, here and in the processes that tests start.
 os.environ["MPLBACKEND"] = "Agg"

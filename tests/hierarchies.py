@@ -50,7 +50,12 @@ class Group:
     scale: Law | None = None
     link: str | None = None
     df: float | None = None  # of the Student-t family that replaces the Gaussian
-    centered: bool = True
+    centered: bool | None = None
+
+    @property
+    def is_centered(self) -> bool:
+        """What None stands for: non-centred where the scale is learned."""
+        return self.scale is None if self.centered is None else self.centered
 
     def level(self) -> Level:
         def family(loc, tril):
@@ -231,7 +236,7 @@ def models(draw: st.DrawFn, linear_gaussian: bool = False) -> Model:
             mean=rng.normal(size=mean),
             cov=1.0 if scale else covariance(form, size, dim, rng),
             scale=scale,
-            centered=draw(st.booleans(), label="centered"),
+            centered=draw(st.sampled_from([True, False, None]), label="centered"),
         )
         if learned:
             links = st.sampled_from([None, *LINKS]) if parents[child] else st.none()

@@ -1,31 +1,22 @@
 """Backends that know their answer, whatever the data: independent normals with given moments."""
 
-from dataclasses import dataclass
-from enum import Enum
-
 import jax
 import jax.numpy as jnp
 
-from mixts.inference import Backend, Posterior
+from mixts.inference import Backend, Posterior, Status
 from mixts.models import Hierarchy
 
-__all__ = ["Known", "KnownStatus", "known"]
+__all__ = ["Known", "known"]
 
 
-class KnownStatus(Enum):
-    OK = "all is well"
-    BAD = "the numbers are made up"
-
-
-@dataclass(frozen=True, eq=False)
 class Known(Backend):
     """`N(mean, sd^2)` for every number of every level: level name -> (size, d)."""
 
     mean: dict
     sd: dict
-    says: KnownStatus = KnownStatus.OK
+    reported: Status = Status()
 
-    def init(self, key=None):
+    def init(self, key=None, *, room=0):
         return ()
 
     def update(self, state, context, action, reward):
@@ -50,12 +41,13 @@ class Known(Backend):
         return Posterior(self.mean, cov, None, self, state)
 
     def status(self, state):
-        return self.says
+        return self.reported
 
-    def moved(self, shift: float, scale: float, says: KnownStatus = KnownStatus.OK) -> "Known":
+    def moved(self, shift: float, scale: float, reported: Status | None = None) -> "Known":
         """Means moved by `shift` of these standard deviations, which are then multiplied by `scale`."""
         mean = {name: self.mean[name] + shift * self.sd[name] for name in self.mean}
-        return Known(mean, {name: scale * sd for name, sd in self.sd.items()}, says)
+        sd = {name: scale * sd for name, sd in self.sd.items()}
+        return Known(mean, sd, reported or Status())
 
 
 def known(hierarchy: Hierarchy, seed: int = 0) -> Known:

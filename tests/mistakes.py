@@ -5,11 +5,16 @@ from contextlib import contextmanager
 
 import jaxtyping
 import numpy as np
+import numpyro
 import pytest
+from numpyro.distributions import Distribution
 
 from mixts.models import Gaussian, Hierarchy, Level
 
-__all__ = ["D", "K", "L", "actions", "as_a_user", "cases", "check_refused", "effects", "spoilt"]
+__all__ = [
+    *("D", "K", "L", "actions", "as_a_user", "cases", "check_refused", "effects", "spoilt"),
+    "unchecked",
+]
 
 L, K, D = 3, 4, 2
 
@@ -53,6 +58,12 @@ def as_a_user() -> Iterator[None]:
         yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def unchecked(law: Callable[..., Distribution], *parameters: object) -> Distribution:
+    """A distribution made while NumPyro does not check parameters, which it does by default."""
+    with numpyro.validation_enabled(False):
+        return law(*parameters)
 
 
 def check_refused(declare: Callable[[], object], error: type[Exception], parts: list[str]) -> None:

@@ -11,7 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.diagnostics import effective_sample_size
 
-from mixts.inference import ClosedForm, Posterior
+from mixts.inference import ClosedForm, Posterior, Status
 from mixts.models import Gaussian, Hierarchy, Level, linear
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "linear_problem",
     "site_draws",
     "standard_errors_off",
+    "troubles",
     "unoptimised",
 ]
 
@@ -159,3 +160,8 @@ def _sites(backend, state):
 def standard_errors_off(found: np.ndarray, error: np.ndarray, expected: np.ndarray) -> float:
     """The largest distance from what was expected, in standard errors."""
     return float(np.max(np.abs(found - np.asarray(expected)) / error))
+
+
+def troubles(status: Status) -> set[str]:
+    """The kinds of trouble that have occurred."""
+    return {kind for kind in status.counts if kind in status}

@@ -22,8 +22,8 @@ def unknowns(model: Model, rng) -> dict[str, np.ndarray]:
                 values[f"{group.name}_weights_{parent}"] = learned.value
         if group.scale:
             values[f"{group.name}_scale"] = group.scale.value
-        site = group.name if group.centered else f"{group.name}_base"
-        flat = is_joint(group, model.dim) and not group.centered
+        site = group.name if group.is_centered else f"{group.name}_base"
+        flat = is_joint(group, model.dim) and not group.is_centered
         shape = (group.size * model.dim,) if flat else (group.size, model.dim)
         values[site] = rng.normal(size=shape)
     if isinstance(model.noise, Law):
@@ -42,11 +42,11 @@ def log_density(model: Model, values, contexts, actions, rewards):
             blocks, locs = [cov], [loc.ravel()]
         else:
             blocks, locs = list(cov), list(loc)
-        name = group.name if group.centered else f"{group.name}_base"
+        name = group.name if group.is_centered else f"{group.name}_base"
         points = values[name].reshape(len(blocks), -1)
         drawn = []
         for point, mean, block in zip(points, locs, blocks, strict=True):
-            if group.centered:
+            if group.is_centered:
                 total += _log_density_of_vector(point, mean, block, group.df)
                 drawn.append(point)
             else:

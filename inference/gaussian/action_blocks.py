@@ -1,4 +1,4 @@
-"""The actions' side of the Gaussian algebra: what they say upwards, and how they are drawn.
+"""The actions given the levels above them: how rewards change them, and their messages to those levels.
 
 Given the levels above, actions are independent (Aouali et al. 2023, Proposition 2):
 
@@ -55,7 +55,7 @@ class ActionState(NamedTuple):
 
 
 class Innovation(NamedTuple):
-    """What one reward says of `z`: `residual = direction' Gamma_a z + N(0, variance)`.
+    """One reward as an observation of `z`: `residual = direction' Gamma_a z + N(0, variance)`.
 
     Attributes:
         action: `a`; out of range where the observation is to be ignored.
@@ -71,7 +71,7 @@ class Innovation(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What many rewards say of each `xi_i = Gamma_i z`: a factor `exp(-D' M_i D / 2 + k_i' D)`.
+    """The likelihood of each `xi_i = Gamma_i z` given many rewards, `exp(-D' M_i D / 2 + k_i' D)`.
 
     `D` is the distance of `xi_i` from where it was expected.
 
@@ -85,7 +85,7 @@ class Messages(NamedTuple):
 
 
 def no_data(model: ActionModel) -> ActionState:
-    """Actions nobody has taken."""
+    """Every action before any reward."""
     d, K = model.dim, model.num_actions
     return ActionState(
         jnp.broadcast_to(model.mean, (d, K)), jnp.broadcast_to(model.root, (d, d, K))
@@ -98,17 +98,20 @@ def observe(
     context: Float[Array, " d"],
     action: Int[Array, ""],
     reward: Float[Array, ""],
+    noise_variance: Float[Array, ""] | None = None,
 ) -> tuple[ActionState, Innovation]:
-    """Take in one reward: only the chosen action changes, at O(d^2) (Eq. 42).
+    """Condition on one reward: only the chosen action changes, at O(d^2) (Eq. 42).
 
-    An `action` outside [0, K) changes nothing, and says nothing to the levels above.
+    An `action` outside [0, K) changes nothing, and its innovation has the direction zero. The variance
+    of the reward around its predictor is the model's unless it is given.
     """
     K = model.num_actions
+    noise_variance = model.noise_variance if noise_variance is None else noise_variance
     valid = (action >= 0) & (action < K)
     a = jnp.where(valid, action, K)  # past the end, where scatters drop it
     here = jnp.clip(action, 0, K - 1)
     center, root = state.center[:, here], state.root[:, :, here]
-    step, covariance, total = shrink_by_one(root, context, model.noise_variance)
+    step, covariance, total = shrink_by_one(root, context, noise_variance)
     residual = reward - context @ center
     direction = jnp.where(valid, model.weigh_one(here, covariance), 0.0)
     new_center = jnp.where(valid, center + covariance * (residual / total), center)
@@ -128,7 +131,7 @@ def condition_actions(
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
 ) -> tuple[ActionState, Innovation]:
-    """Take in many rewards one after the other, at O(d^2) each; their innovations have a leading axis.
+    """Condition on many rewards one after the other, at O(d^2) each; innovations have a leading axis.
 
     Summing `x x'` first and factorising once would be shorter, but in float32 the sum of a context
     that comes again and again is not singular any more, and the spread across it would be lost.
@@ -141,7 +144,7 @@ def condition_actions(
 
 
 def add_messages(model: ActionModel, innovations: Innovation, z: Above) -> Messages:
-    """What many innovations say, added up for each action, about its distance from where it is at `z`.
+    """The message of each action from many innovations, about its distance from where it is at `z`.
 
     From the prior, the precisions sum to `Lambda_0 - Lambda_0 S_i Lambda_0`, the message of
     Eq. 24: a sum of squares, exactly zero for an action without rewards.
@@ -189,25 +192,25 @@ def actions_given(
     step = root @ (transpose(root) @ (information[..., None] - precision @ mean))
     lost = cho_solve((chol, True), transpose(prior) @ precision @ prior)
     weighed = model.weigh_rows(prior)
-    said = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
-    messages = Messages(said, model.weigh_rows(step)[..., 0])
+    sent = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
+    messages = Messages(sent, model.weigh_rows(step)[..., 0])
     return ActionState((mean + step)[..., 0].T, jnp.moveaxis(root, 0, -1)), messages
 
 
 def messages_of(model: ActionModel, state: ActionState) -> Messages:
-    """What every action says of its displacement from all its rewards, from `z = 0`. Costs O(K d^3).
+    """Every action's message from all its rewards, about its displacement from `z = 0`, at O(K d^3).
 
     `Lambda_0 - Lambda_0 S_i Lambda_0` and `Lambda_0 (c_i - mu_i)` (Eq. 24).
-    The rewards are not at hand and the difference is taken; where the root is still the prior's it is
-    zero by rule, not by luck.
+    The rewards are not at hand, so the difference is taken. For an action whose root is still that of
+    the prior it is set to zero, so that rounding adds no precision.
     """
     K, d = model.num_actions, model.dim
     identity = jnp.broadcast_to(jnp.eye(d, dtype=state.center.dtype), (K, d, d))
     weighed = model.weigh_rows(jnp.moveaxis(state.root, -1, 0))
     precision = model.weigh_rows(identity) - weighed @ transpose(weighed)
     shift = (state.center - model.mean).T[..., None]
-    silent = (state.root == model.root).all((0, 1))[:, None, None]
-    return Messages(jnp.where(silent, 0.0, precision), model.weigh_rows(shift)[..., 0])
+    unobserved = (state.root == model.root).all((0, 1))[:, None, None]
+    return Messages(jnp.where(unobserved, 0.0, precision), model.weigh_rows(shift)[..., 0])
 
 
 def draw_scores(

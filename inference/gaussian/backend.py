@@ -1,132 +1,57 @@
-"""What every Gaussian backend shares: actions that are exact given the levels above them.
+"""`GaussianBackend`: a kind of message from rewards, and a representation of the levels above actions."""
 
-A subclass says what it keeps of the levels above, by a few pure functions; everything about actions,
-observations and evidence is here.
-"""
+from typing import Any
 
-from abc import abstractmethod
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from ...models import Gaussian, Hierarchy
+from ...models import Hierarchy
 from ..backend import Backend, Posterior
-from ..buffer import reserve
-from ..gaussian import action_blocks as acting
 from ..observation import as_context, can_be_used, many_observations, one_observation
-from .action_blocks import ActionState, Innovation, Messages
+from ..status import Status, Trouble
+from . import action_blocks
 from .forgetting import as_factor, forget
+from .levels import Levels
 from .linear_model import ActionModel
-from .refit import Likelihoods, no_likelihoods, refit_all, refit_one
-from .square_roots import add_compensated
+from .messages import GaussianState, RewardMessages, Seen
 
-__all__ = ["GaussianBackend", "GaussianState"]
-
-
-class GaussianState(NamedTuple):
-    """Everything a Gaussian backend knows.
-
-    Attributes:
-        effects: what is known of the levels above the actions, in the backend's own form.
-        actions: what is known of the actions given those levels.
-        log_evidence: log density of the rewards seen so far (exact backends only).
-        carry: what rounding has kept from being added to it.
-        taken: how many observations were taken in.
-        rejected: how many were ignored inside `jit`: an action out of range, NaN or infinity, or no
-            room left for it.
-        likelihoods: the Gaussian likelihoods of rewards that are not Gaussian, else None.
-    """
-
-    effects: Any
-    actions: ActionState
-    log_evidence: Float[Array, ""]
-    carry: Float[Array, ""]
-    taken: Int[Array, ""]
-    rejected: Int[Array, ""]
-    likelihoods: Likelihoods | None = None
+__all__ = ["GaussianBackend"]
 
 
 class GaussianBackend(Backend[GaussianState]):
-    """A backend whose actions are Gaussian given the levels above (Proposition 2)."""
+    """A backend whose actions are Gaussian given the levels above (Aouali et al. 2023, Proposition 2).
 
-    is_exact: ClassVar[bool] = False
-    hierarchy: Hierarchy
-    model: ActionModel
-    capacity: int = (
-        1024  # for rewards that are not Gaussian: room for so many observations at first
-    )
+    Attributes:
+        hierarchy: what it is the posterior of.
+        messages: how rewards become Gaussian likelihoods.
+        levels: how the posterior of the levels above the actions is represented.
+    """
 
-    @property
-    def ridge(self) -> float:
-        """What is added to the curvature of every likelihood that is not Gaussian."""
-        return 0.0
+    hierarchy: eqx.AbstractVar[Hierarchy]
+    messages: eqx.AbstractVar[RewardMessages]
+    levels: eqx.AbstractVar[Levels]
 
     @property
-    def refits(self) -> bool:
-        """Whether rewards enter by refitting their action's likelihood, not by their sums."""
-        return not isinstance(self.hierarchy.reward, Gaussian)
+    def model(self) -> ActionModel:
+        """The actions given the levels above."""
+        return self.levels.model
 
-    @abstractmethod
-    def _prior(self) -> Any:
-        """The levels above before any data."""
+    @property
+    def is_exact(self) -> bool:
+        """Whether the posterior is exact, and has a log evidence."""
+        return self.messages.is_exact and self.levels.is_exact
 
-    @abstractmethod
-    def _absorb(
-        self, effects: Any, innovation: Innovation, actions: ActionState
-    ) -> tuple[Any, Array]:
-        """The levels above after one reward and the actions after it; its log density."""
-
-    @abstractmethod
-    def _reference(self, effects: Any) -> dict[str, Float[Array, "size d"]]:
-        """Where the levels above are when messages to `_condition` say nothing."""
-
-    @abstractmethod
-    def _condition(
-        self, effects: Any, messages: Messages, actions: ActionState
-    ) -> tuple[Any, Array]:
-        """The levels above after a message from every action; their part of the evidence."""
-
-    @abstractmethod
-    def _given_messages(self, messages: Messages) -> tuple[Any, Any]:
-        """The levels above given each action's only message, from `z = 0`; and the messages' sums."""
-
-    @abstractmethod
-    def _exchange(
-        self, effects: Any, sums: Any, action: Array, precision: Array, vector: Array
-    ) -> tuple[Any, Any]:
-        """The levels above and the sums after one action has changed its message by so much."""
-
-    @abstractmethod
-    def _action_prior(
-        self, effects: Any, action: Array, precision: Array, vector: Array
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Mean and covariance of an action without its own rewards, given the message it sent."""
-
-    @abstractmethod
-    def _means(self, effects: Any) -> dict[str, Float[Array, "size d"]]:
-        """The posterior mean of each level above."""
-
-    @abstractmethod
-    def _draw(self, key: Array, effects: Any) -> dict[str, Float[Array, "size d"]]:
-        """One joint draw of the levels above."""
-
-    @abstractmethod
-    def _covariances(self, state: GaussianState) -> tuple[dict[str, Array], Array]:
-        """Marginal covariances of the vectors of the levels above, and of the actions."""
-
-    def _given_actions(self, effects: Any, actions: ActionState) -> Any:
-        """The levels above given all that is known of the actions, whatever they were before."""
-        return self._given_messages(acting.messages_of(self.model, actions))[0]
+    @property
+    def problem(self) -> Hierarchy:
+        """What observations must fit: the hierarchy."""
+        return self.hierarchy
 
     def init(self, key: Array | None = None, *, room: int = 0) -> GaussianState:
         """The prior; no randomness is needed."""
-        if self.refits:
-            return _init_likelihoods(self, capacity=max(self.capacity, room))
-        return _state_of(self, self._prior(), acting.no_data(self.model))
+        return self.messages.init(self.levels, room)
 
     def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
         """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
@@ -148,7 +73,13 @@ class GaussianBackend(Backend[GaussianState]):
         no longer the density of any rewards. A factor of one changes nothing, bit for bit; inside
         `jit` so does one outside (0, 1], which is counted as rejected.
         """
-        return forget(self, state, as_factor(self, factor))
+        if not self.messages.is_exact:
+            raise ValueError(
+                f"forget: {self!r} keeps every reward and fits their likelihoods anew, so there are "
+                "no sums to discount; forgetting works where rewards are Gaussian, with ClosedForm, "
+                "Factored, or Laplace on a hierarchy with a link"
+            )
+        return _forget(self, state, as_factor(factor))
 
     def reserve(self, state: GaussianState, more: int) -> GaussianState:
         """The same state with room for `more` observations, where observations are kept.
@@ -156,10 +87,7 @@ class GaussianBackend(Backend[GaussianState]):
         Outside `jit`, `update` and `condition` do this themselves; before a `lax.scan` over many
         updates do it once.
         """
-        if state.likelihoods is None:
-            return state
-        buffer = reserve(state.likelihoods.buffer, more)
-        return state._replace(likelihoods=state.likelihoods._replace(buffer=buffer))
+        return self.messages.reserve(state, more)
 
     def sample(self, key: Array, state: GaussianState) -> dict[str, Float[Array, "size d"]]:
         """One joint draw, top to bottom (Eq. 4)."""
@@ -176,105 +104,62 @@ class GaussianBackend(Backend[GaussianState]):
         mean, cov = ({name: part[name] for name in names} for part in _posterior(self, state))
         return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
 
-    def troubles(self, state: GaussianState) -> dict[str, Int[Array, ""]]:
+    def status(self, state: GaussianState) -> Status:
         """Observations that were ignored, and fits that stopped before their end."""
-        counts = {"rejected": state.rejected}
-        for part in (state.likelihoods, state.effects):
-            for name in ("unconverged", "indefinite"):
-                if hasattr(part, name):
-                    counts[name] = getattr(part, name)
-        return counts
+        info = state.info
+        fits = {Trouble.UNCONVERGED: info.unconverged, Trouble.INDEFINITE: info.indefinite}
+        return Status({Trouble.REJECTED: info.rejected} | ({} if self.is_exact else fits))
 
-
-def _state_of(
-    backend: GaussianBackend, effects: Any, actions: ActionState, likelihoods: Any = None
-) -> GaussianState:
-    """A state that has seen nothing."""
-    zero = jnp.zeros((), backend.model.root.dtype)
-    none = jnp.zeros((), jnp.int32)
-    return GaussianState(effects, actions, zero, zero, none, none, likelihoods)
-
-
-@partial(jax.jit, static_argnames="capacity")
-def _init_likelihoods(backend: GaussianBackend, *, capacity: int) -> GaussianState:
-    """The prior, with room for so many observations that are fitted again and again."""
-    likelihoods = no_likelihoods(backend, capacity)
-    actions, messages = acting.actions_given(
-        backend.model, likelihoods.precision, likelihoods.information
-    )
-    effects, _ = backend._given_messages(messages)
-    return _state_of(backend, effects, actions, likelihoods)
+    def with_hierarchy(self, hierarchy: Hierarchy) -> "GaussianBackend":
+        """The same backend for a hierarchy that differs in its actions alone."""
+        if self.messages.speaks_without_rewards:
+            raise TypeError(
+                f"{type(self).__name__}(sites='mle') cannot take in new actions while it runs: in the "
+                "paper's scheme an action without rewards already tells of the effects. Use "
+                "sites='tilted'"
+            )
+        return self.remade(hierarchy=hierarchy)
 
 
 @jax.jit
 def _update(
     backend: GaussianBackend, state: GaussianState, context: Array, action: Array, reward: Array
 ) -> GaussianState:
-    valid = can_be_used(context, action, reward, backend.model.num_actions)
-    seen = (
-        jnp.where(valid, context, 0.0),
-        jnp.where(valid, action, -1),
-        jnp.where(valid, reward, 0.0),
-    )
-    if backend.refits:
-        return refit_one(backend, state, *seen, valid)
-    actions, innovation = acting.observe(backend.model, state.actions, *seen)
-    effects, log_density = backend._absorb(state.effects, innovation, actions)
-    log_evidence, carry = add_compensated(
-        state.log_evidence, state.carry, jnp.where(valid, log_density, 0.0)
-    )
-    return GaussianState(
-        effects=effects,
-        actions=actions,
-        log_evidence=log_evidence,
-        carry=carry,
-        taken=state.taken + valid,
-        rejected=state.rejected + ~valid,
-    )
+    return backend.messages.update(backend.levels, state, _seen(backend, context, action, reward))
 
 
 @jax.jit
 def _condition(
     backend: GaussianBackend, state: GaussianState, contexts: Array, actions: Array, rewards: Array
 ) -> GaussianState:
-    model = backend.model
-    valid = can_be_used(contexts, actions, rewards, model.num_actions)
-    seen = (
-        jnp.where(valid[:, None], contexts, 0.0),
-        jnp.where(valid, actions, model.num_actions),
-        jnp.where(valid, rewards, 0.0),
+    seen = _seen(backend, contexts, actions, rewards)
+    return backend.messages.condition(backend.levels, state, seen)
+
+
+def _seen(backend: GaussianBackend, context: Array, action: Array, reward: Array) -> Seen:
+    """Observations, blank where they cannot be used: the check inside `jit`."""
+    K = backend.model.num_actions
+    valid = can_be_used(context, action, reward, K)
+    return Seen(
+        jnp.where(valid[..., None], context, 0.0),
+        jnp.where(valid, action, K),
+        jnp.where(valid, reward, 0.0),
+        valid,
     )
-    if backend.refits:
-        return refit_all(backend, state, *seen, valid)
-    few = model.dim * model.num_actions + model.arrows.num_above
-    if len(rewards) <= few and model.link is None:
-        # One after the other is as fast then, and keeps what rounding would lose.
-        rows = contexts, actions, rewards
-        return jax.lax.scan(lambda state, row: (_update(backend, state, *row), None), state, rows)[
-            0
-        ]
-    moved, innovations = acting.condition_actions(model, state.actions, *seen)
-    messages = acting.add_messages(model, innovations, backend._reference(state.effects))
-    effects, log_evidence = backend._condition(state.effects, messages, moved)
-    if backend.is_exact:
-        z = backend._reference(effects)
-        log_evidence = log_evidence + acting.log_evidence(model, innovations, z)
-    log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_evidence)
-    return GaussianState(
-        effects=effects,
-        actions=moved,
-        log_evidence=log_evidence,
-        carry=carry,
-        taken=state.taken + valid.sum(dtype=jnp.int32),
-        rejected=state.rejected + (~valid).sum(dtype=jnp.int32),
-    )
+
+
+@jax.jit
+def _forget(
+    backend: GaussianBackend, state: GaussianState, factor: Float[Array, ""]
+) -> GaussianState:
+    return forget(backend.levels, state, factor)
 
 
 @jax.jit
 def _sample(backend: GaussianBackend, key: Array, state: GaussianState) -> dict[str, Array]:
     key_above, key_actions = jax.random.split(key)
-    above = backend._draw(key_above, state.effects)
-    theta = acting.draw_actions(key_actions, backend.model, state.actions, above)
+    above = backend.levels.draw(key_above, state.effects)
+    theta = action_blocks.draw_actions(key_actions, backend.model, state.actions, above)
     return _declared(backend, above, theta)
 
 
@@ -283,18 +168,20 @@ def _sample_scores(
     backend: GaussianBackend, key: Array, state: GaussianState, context: Array
 ) -> Array:
     key_above, key_actions = jax.random.split(key)
-    above = backend._draw(key_above, state.effects)
+    above = backend.levels.draw(key_above, state.effects)
     columns = context[:, None] if context.ndim == 1 else context.T
-    return acting.draw_scores(key_actions, backend.model, state.actions, above, columns)
+    return action_blocks.draw_scores(key_actions, backend.model, state.actions, above, columns)
 
 
 @jax.jit
 def _posterior(
     backend: GaussianBackend, state: GaussianState
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    above = backend._means(state.effects)
-    mean = _declared(backend, above, acting.mean_actions(backend.model, state.actions, above))
-    return mean, _declared(backend, *backend._covariances(state))
+    levels, effects = backend.levels, state.effects
+    above = levels.means(effects)
+    mean = action_blocks.mean_actions(backend.model, state.actions, above)
+    cov = levels.action_covariances(effects, state.actions)
+    return _declared(backend, above, mean), _declared(backend, levels.covariances(effects), cov)
 
 
 def _declared(backend: GaussianBackend, above: dict[str, Array], own: Array) -> dict[str, Array]:

@@ -1,52 +1,62 @@
 """`ClosedForm`: the exact posterior of a linear-Gaussian hierarchy of any depth."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 
 from ...models import Hierarchy
-from ...models.pytrees import register_declaration
-from .joint_backend import JointBackend
-from .linear_model import ActionModel, GaussianVector
+from .backend import GaussianBackend
+from .joint_levels import joint_levels
+from .levels import Levels
+from .messages import ExactMessages, RewardMessages
 
-__all__ = ["ClosedForm", "check_joint_fits", "check_linear_gaussian"]
+__all__ = ["ClosedForm", "check_hierarchy", "check_joint_fits", "check_linear_gaussian"]
 
 # The joint covariance of all levels above the actions may take this much memory.
 _MOST_JOINT_BYTES = 2 * 1024**3
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ClosedForm(JointBackend):
+class ClosedForm(GaussianBackend):
     """The exact posterior (Aouali et al. 2023, Propositions 1 and 2).
 
     For every hierarchy with `hierarchy.why_not_exact` None: any depth, crossed parents, matrix and
     sparse weights, correlated effects. With K actions, N numbers in the levels above and d
     dimensions, a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores`
     O(K d^2 + N^2), `condition` on n observations O(n d^2 + K d N^2 + N^3).
+
+    Example:
+        >>> from mixts.inference import ClosedForm
+        >>> from mixts.models import linear
+        >>> backend = ClosedForm(linear([[1.0, 0.0], [0.5, 0.5]], dim=1))
+        >>> state = backend.update(backend.init(), context=[1.0], action=0, reward=3.0)
+        >>> float(backend.posterior(state).mean["action"][0, 0])
+        2.0
     """
 
-    is_exact: ClassVar[bool] = True
     hierarchy: Hierarchy
-    model: ActionModel = field(init=False)
-    prior: GaussianVector = field(init=False)
+    messages: RewardMessages
+    levels: Levels
 
-    def __post_init__(self):
-        check_linear_gaussian(self.hierarchy, "ClosedForm")
-        check_joint_fits(self.hierarchy, "ClosedForm")
-        self._prepare(self.hierarchy)
+    def __init__(self, hierarchy: Hierarchy):
+        check_linear_gaussian(hierarchy, "ClosedForm")
+        check_joint_fits(hierarchy, "ClosedForm")
+        self.hierarchy = hierarchy
+        self.messages = ExactMessages()
+        self.levels = joint_levels(hierarchy)
 
     def __repr__(self) -> str:
         return f"ClosedForm({self.hierarchy!r})"
 
 
-register_declaration(ClosedForm, arrays=("hierarchy", "model", "prior"), static=())
+def check_hierarchy(hierarchy: Any, backend: str) -> None:
+    """Refuse what is not a hierarchy."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise TypeError(f"{backend}: got {hierarchy!r}; expected a Hierarchy")
 
 
 def check_linear_gaussian(hierarchy: Hierarchy, backend: str) -> None:
     """Refuse a hierarchy without a closed form."""
-    if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"{backend}: got {hierarchy!r}; expected a Hierarchy")
+    check_hierarchy(hierarchy, backend)
     if hierarchy.why_not_exact is not None:
         raise ValueError(f"{backend} needs a linear-Gaussian hierarchy: {hierarchy.why_not_exact}")
 

@@ -8,7 +8,7 @@ The log-likelihood of an action's rewards is replaced by its second-order expans
 in the notation of canonical families; then the exact algebra takes `G_i` and `B_i`. The paper expands
 at the maximum of the likelihood, which does not exist while an action's rewards are few or separable.
 Here `p` is the mode of the likelihood times a Gaussian prior of the action, which always exists; where
-an action has no rewards, `G_i` and `B_i` are zero and it says nothing.
+an action has no rewards, `G_i` and `B_i` are zero.
 """
 
 from collections.abc import Callable

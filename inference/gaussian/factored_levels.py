@@ -1,37 +1,26 @@
-"""Effect posteriors that factorise over effects, `Q_t = prod_l Q_{t,l}`.
+"""`FactoredLevels`: effect posteriors that factorise over effects, `Q_t = prod_l Q_{t,l}`.
 
-Aouali et al. 2023, Appendix E.1. Each effect `psi_l` keeps a mean and a square root
-of its own covariance; an observation moves only the parents of the action taken, so that an update
-costs the same however many effects there are.
+Aouali et al. 2023, Appendix E.1. Each effect `psi_l` keeps a mean and a square root of its own
+covariance; an observation moves only the parents of the chosen action, so that an update costs the same
+however many effects there are. Two levels only: effects without parents, and actions.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from ...models import Hierarchy, Sparse
-from ...models.covariance import is_joint, scale_tril
-from ...models.level import Level
+from ...models import Hierarchy
 from ..random import standard_normal
-from .action_blocks import Innovation, Messages
-from .linear_model import ActionModel
+from .action_blocks import Above, ActionState, Innovation, Messages
+from .joint_levels import JointEffects, JointLevels, joint_levels
+from .levels import Levels, Outcome
+from .linear_model import ActionModel, action_model
 from .square_roots import shrink, shrink_by_one, transpose
 
-__all__ = [
-    "FactoredLevel",
-    "FactoredSums",
-    "absorb",
-    "add_up",
-    "condition_level",
-    "draw",
-    "exchange",
-    "factored_prior",
-    "given_sums",
-    "location_covariance",
-]
+__all__ = ["FactoredEffects", "FactoredLevel", "FactoredLevels", "FactoredSums", "factored_levels"]
 
 
 class FactoredLevel(NamedTuple):
@@ -41,8 +30,15 @@ class FactoredLevel(NamedTuple):
     root: Float[Array, "L d d"]
 
 
-class FactoredSums(NamedTuple):
-    """All that actions have said of each effect of a level, added up.
+class FactoredEffects(NamedTuple):
+    """The factors by level, and the joint posterior they take their means from, if they do."""
+
+    levels: dict[str, FactoredLevel]
+    joint: Any  # JointEffects, or None
+
+
+class EffectSums(NamedTuple):
+    """The sums of all messages from the actions about each effect of a level.
 
     Attributes:
         precision: (L, d, d) `sum_i b_il^2 M_i`.
@@ -53,158 +49,169 @@ class FactoredSums(NamedTuple):
     information: Float[Array, "L d"]
 
 
-def factored_prior(hierarchy: Hierarchy, *, blocks_of_precision: bool) -> dict[str, FactoredLevel]:
-    """The prior of each effect on its own.
+class FactoredSums(NamedTuple):
+    """The sums of messages, by level for every effect on its own, and jointly."""
 
-    Where the level has a joint covariance `Sigma_Psi`, an effect's covariance is the block of
-    `Sigma_Psi` (the displayed formulas) or, with `blocks_of_precision`, the inverse of the block of
-    `Sigma_Psi^{-1}` (the proof).
+    levels: dict[str, EffectSums]
+    joint: Any  # JointSums, or None
+
+
+class FactoredLevels(Levels):
+    """Effects that are independent of one another, and actions that are exact given the effects.
+
+    Attributes:
+        model: the actions given the effects.
+        prior: each effect before any data.
+        joint: the exact joint posterior that means are taken from, or None: each effect is then fitted
+            as if it were the only parent of its actions.
     """
-    return {
+
+    model: ActionModel
+    prior: dict[str, FactoredLevel]
+    joint: JointLevels | None
+
+    def before_data(self) -> FactoredEffects:
+        return FactoredEffects(self.prior, self.joint and self.joint.before_data())
+
+    def absorb(
+        self, effects: FactoredEffects, innovation: Innovation, actions: ActionState
+    ) -> tuple[FactoredEffects, Outcome]:
+        """Each parent as if it were the action's only one, at O(d^2) each."""
+        levels = dict(effects.levels)
+        for parent, arrows in self.model.arrows.weights.items():
+            level, where = levels[parent], arrows.parents_of(innovation.action)
+            g = arrows.pull(innovation.action, innovation.direction)
+            old = FactoredLevel(level.mean[where], level.root[where])
+            step, covariance, total = jax.vmap(shrink_by_one, in_axes=(0, 0, None))(
+                old.root, g, innovation.variance
+            )
+            residual = innovation.residual - jnp.sum(g * old.mean, axis=-1)
+            shift = covariance * (residual / total)[:, None]
+            # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
+            levels[parent] = FactoredLevel(
+                level.mean.at[where].add(shift), level.root.at[where].add(step)
+            )
+        joint = self.joint and self.joint.absorb(effects.joint, innovation, actions)[0]
+        return self._with_joint_means(levels, joint), Outcome()
+
+    def reference(self, effects: FactoredEffects) -> Above:
+        if self.joint is not None:
+            return self.joint.reference(effects.joint)
+        # Each effect is fitted without the others, so from where none of them is.
+        return jax.tree.map(jnp.zeros_like, self.means(effects))
+
+    def condition(
+        self, effects: FactoredEffects, messages: Messages, actions: ActionState
+    ) -> tuple[FactoredEffects, Outcome]:
+        levels = {
+            name: _given_sums(level, self._add_up(name, messages))
+            for name, level in effects.levels.items()
+        }
+        joint = self.joint and self.joint.condition(effects.joint, messages, actions)[0]
+        return self._with_joint_means(levels, joint), Outcome()
+
+    def given_messages(self, messages: Messages) -> tuple[FactoredEffects, FactoredSums]:
+        sums = {name: self._add_up(name, messages) for name in self.prior}
+        levels = {name: _given_sums(level, sums[name]) for name, level in self.prior.items()}
+        joint, together = self.joint.given_messages(messages) if self.joint else (None, None)
+        return self._with_joint_means(levels, joint), FactoredSums(sums, together)
+
+    def exchange(
+        self, effects: FactoredEffects, sums: FactoredSums, action: Array, change: Messages
+    ) -> tuple[FactoredEffects, FactoredSums]:
+        """Only the parents of the action move, at O(d^3) each."""
+        levels, own = dict(effects.levels), dict(sums.levels)
+        for parent, arrows in self.model.arrows.weights.items():
+            where = arrows.parents_of(action)
+            new = EffectSums(
+                own[parent].precision.at[where].add(arrows.press(action, change.precision[0])),
+                own[parent].information.at[where].add(arrows.pull(action, change.vector[0])),
+            )
+            take = lambda leaf, where=where: leaf[where]  # noqa: E731
+            moved = _given_sums(jax.tree.map(take, self.prior[parent]), jax.tree.map(take, new))
+            levels[parent] = FactoredLevel(
+                levels[parent].mean.at[where].set(moved.mean),
+                levels[parent].root.at[where].set(moved.root),
+            )
+            own[parent] = new
+        joint, together = None, None
+        if self.joint is not None:
+            joint, together = self.joint.exchange(effects.joint, sums.joint, action, change)
+        return self._with_joint_means(levels, joint), FactoredSums(own, together)
+
+    def without_own(
+        self, effects: FactoredEffects, action: Array, own: Messages
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """The prior: factors are not a posterior that one action's message could be taken out of."""
+        alone, before = self.model.select(action), self.before_data()
+        spread = self.location_root(before, action)
+        xi = self.model.arrows.row(action, self.means(before))
+        root = alone.root[:, :, 0]
+        return alone.mean[:, 0] + xi, spread @ spread.T + root @ root.T
+
+    def means(self, effects: FactoredEffects) -> Above:
+        return {name: level.mean for name, level in effects.levels.items()}
+
+    def draw(self, key: Array, effects: FactoredEffects) -> Above:
+        """Each effect independently: a matrix-vector product of size d each."""
+        keys = jax.random.split(key, len(effects.levels))
+        draws = {}
+        for key_level, (name, level) in zip(keys, effects.levels.items(), strict=True):
+            noise = standard_normal(key_level, level.mean.shape, level.mean.dtype)
+            draws[name] = level.mean + jnp.einsum("lde,le->ld", level.root, noise)
+        return draws
+
+    def covariances(self, effects: FactoredEffects) -> dict[str, Float[Array, "_ d d"]]:
+        return {name: level.root @ transpose(level.root) for name, level in effects.levels.items()}
+
+    def location_root(self, effects: FactoredEffects, action: Array) -> Float[Array, "d n"]:
+        """The columns of every parent's `C_al Q_l`, side by side."""
+        columns = [jnp.zeros((self.model.dim, 0), self.model.root.dtype)]
+        for parent, arrows in self.model.arrows.weights.items():
+            roots = arrows.push(action, effects.levels[parent].root[arrows.parents_of(action)])
+            columns.append(jnp.moveaxis(roots, 0, 1).reshape(self.model.dim, -1))
+        return jnp.concatenate(columns, axis=1)
+
+    @property
+    def chunk(self) -> int:
+        return 1024
+
+    def _add_up(self, parent: str, messages: Messages) -> EffectSums:
+        """The sums of one message from every action to each effect of a level."""
+        arrows, size = self.model.arrows.weights[parent], len(self.prior[parent].mean)
+        return EffectSums(*arrows.add_up(messages.precision, messages.vector, size))
+
+    def _with_joint_means(
+        self, levels: dict[str, FactoredLevel], joint: JointEffects | None
+    ) -> FactoredEffects:
+        if joint is not None:
+            means = self.model.arrows.split(joint.mean)
+            levels = {name: FactoredLevel(means[name], lv.root) for name, lv in levels.items()}
+        return FactoredEffects(levels, joint)
+
+
+def factored_levels(hierarchy: Hierarchy, *, joint_means: bool) -> FactoredLevels:
+    """The factors of a hierarchy of two levels.
+
+    Where a level has a joint covariance `Sigma_Psi`, an effect's covariance is the block of `Sigma_Psi`
+    (the displayed formulas) or, with `joint_means`, the inverse of the block of `Sigma_Psi^{-1}` (the
+    proof).
+    """
+    d = hierarchy.dim
+    prior = {
         level.name: FactoredLevel(
-            jnp.broadcast_to(level.mean, (level.size, hierarchy.dim)),
-            _own_roots(level, hierarchy.dim, blocks_of_precision),
+            jnp.broadcast_to(level.mean, (level.size, d)),
+            level.covariance(d).roots(level.size, of_precision=joint_means),
         )
         for level in hierarchy.levels[:-1]
     }
+    joint = joint_levels(hierarchy) if joint_means else None
+    return FactoredLevels(action_model(hierarchy), prior, joint)
 
 
-def _own_roots(level: Level, dim: int, blocks_of_precision: bool) -> Float[Array, "L d d"]:
-    size = level.size
-    if not is_joint(level.cov, size, dim):
-        return jnp.broadcast_to(scale_tril(level.cov, dim), (size, dim, dim))
-    matrix = jnp.linalg.inv(level.cov) if blocks_of_precision else level.cov
-    blocks = jnp.einsum("ldle->lde", matrix.reshape(size, dim, size, dim))
-    return jnp.linalg.cholesky(jnp.linalg.inv(blocks) if blocks_of_precision else blocks)
-
-
-def draw(key: Array, levels: dict[str, FactoredLevel]) -> dict[str, Float[Array, "L d"]]:
-    """One draw of each effect, independently: a matrix-vector product of size d each."""
-    keys = jax.random.split(key, len(levels))
-    draws = {}
-    for key_level, (name, level) in zip(keys, levels.items(), strict=True):
-        noise = standard_normal(key_level, level.mean.shape, level.mean.dtype)
-        draws[name] = level.mean + jnp.einsum("lde,le->ld", level.root, noise)
-    return draws
-
-
-def absorb(
-    model: ActionModel, levels: dict[str, FactoredLevel], innovation: Innovation
-) -> dict[str, FactoredLevel]:
-    """Take in one innovation: each parent as if it were the action's only one, at O(d^2) each."""
-    new = dict(levels)
-    for parent, weights in model.arrows.weights.items():
-        level = levels[parent]
-        where, b = _own_arrows(weights, innovation.action)
-        g = _pull(b, innovation.direction)
-        old = FactoredLevel(level.mean[where], level.root[where])
-        step, covariance, total = jax.vmap(shrink_by_one, in_axes=(0, 0, None))(
-            old.root, g, innovation.variance
-        )
-        residual = innovation.residual - jnp.sum(g * old.mean, axis=-1)
-        shift = covariance * (residual / total)[:, None]
-        # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
-        new[parent] = FactoredLevel(level.mean.at[where].add(shift), level.root.at[where].add(step))
-    return new
-
-
-def condition_level(
-    model: ActionModel, parent: str, level: FactoredLevel, messages: Messages
-) -> FactoredLevel:
-    """Each effect of one level given every action's message from `z = 0`, the others left out."""
-    return given_sums(level, add_up(model, parent, level, messages))
-
-
-def given_sums(prior: FactoredLevel, sums: FactoredSums) -> FactoredLevel:
-    """Each effect on its own, from what was said of it."""
+def _given_sums(prior: FactoredLevel, sums: EffectSums) -> FactoredLevel:
+    """The posterior of each effect on its own, from the sums of messages."""
     root, _ = shrink(prior.root, sums.precision)
     surprise = sums.information - jnp.einsum("lde,le->ld", sums.precision, prior.mean)
     step = jnp.einsum("lde,le->ld", root @ transpose(root), surprise)
     return FactoredLevel(prior.mean + step, root)
-
-
-def add_up(
-    model: ActionModel, parent: str, level: FactoredLevel, messages: Messages
-) -> FactoredSums:
-    """The sums of one message from every action to each effect of a level."""
-    weights, M, k = model.arrows.weights[parent], messages.precision, messages.vector
-    if isinstance(weights, Sparse):
-        zero = FactoredSums(jnp.zeros_like(level.root), jnp.zeros_like(level.mean))
-
-        def add_column(sums: FactoredSums, column: tuple[Array, Array]):
-            where, b = column
-            added = FactoredSums(
-                sums.precision.at[where].add(jnp.square(b)[:, None, None] * M),
-                sums.information.at[where].add(b[:, None] * k),
-            )
-            return added, None
-
-        sums, _ = jax.lax.scan(add_column, zero, (weights.indices.T, weights.values.T))
-        return sums
-    if weights.ndim == 4:
-        left = jnp.einsum("klde,kdf->klef", weights, M)
-        precision = jnp.einsum("klef,klfg->leg", left, weights)
-        return FactoredSums(precision, jnp.einsum("klde,kd->le", weights, k))
-    return FactoredSums(jnp.einsum("kl,kde->lde", weights**2, M), weights.T @ k)
-
-
-def exchange(
-    model: ActionModel,
-    prior: dict[str, FactoredLevel],
-    levels: dict[str, FactoredLevel],
-    sums: dict[str, FactoredSums],
-    action: Int[Array, ""],
-    precision: Float[Array, "d d"],
-    vector: Float[Array, " d"],
-) -> tuple[dict[str, FactoredLevel], dict[str, FactoredSums]]:
-    """Effects and sums after one action has changed its message: its parents move, at O(d^3) each."""
-    levels, sums = dict(levels), dict(sums)
-    for parent, weights in model.arrows.weights.items():
-        where, b = _own_arrows(weights, action)
-        new = FactoredSums(
-            sums[parent].precision.at[where].add(_press(b, precision)),
-            sums[parent].information.at[where].add(_pull(b, vector)),
-        )
-        take = lambda leaf, where=where: leaf[where]  # noqa: E731
-        moved = given_sums(jax.tree.map(take, prior[parent]), jax.tree.map(take, new))
-        levels[parent] = FactoredLevel(
-            levels[parent].mean.at[where].set(moved.mean),
-            levels[parent].root.at[where].set(moved.root),
-        )
-        sums[parent] = new
-    return levels, sums
-
-
-def location_covariance(
-    model: ActionModel, levels: dict[str, FactoredLevel], action: Array
-) -> Float[Array, "d d"]:
-    """The covariance of `Gamma_a z` for independent effects: `sum_l C_al Sigma_l C_al'`."""
-    total = jnp.zeros((model.dim, model.dim), model.root.dtype)
-    for parent, weights in model.arrows.weights.items():
-        where, b = _own_arrows(weights, action)
-        roots = levels[parent].root[where]
-        blocks = roots @ transpose(roots)
-        if b.ndim == 3:
-            total += jnp.einsum("mde,mef,mgf->dg", b, blocks, b)
-        else:
-            total += jnp.einsum("m,mde->de", jnp.square(b), blocks)
-    return total
-
-
-def _own_arrows(weights: Array | Sparse, action: Array) -> tuple[Int[Array, " m"], Array]:
-    """The parents of one action and its weights on them, (m,) or (m, d, d)."""
-    if isinstance(weights, Sparse):
-        return weights.indices[action], weights.values[action]
-    return jnp.arange(weights.shape[1]), weights[action]
-
-
-def _pull(b: Array, v: Float[Array, " d"]) -> Float[Array, "m d"]:
-    """`C_l' v` for each parent."""
-    return jnp.einsum("mde,d->me", b, v) if b.ndim == 3 else b[:, None] * v
-
-
-def _press(b: Array, M: Float[Array, "d d"]) -> Float[Array, "m d d"]:
-    """`C_l' M C_l` for each parent."""
-    if b.ndim == 3:
-        return jnp.einsum("mde,df,mfg->meg", b, M, b)
-    return jnp.square(b)[:, None, None] * M

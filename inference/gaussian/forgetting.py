@@ -1,4 +1,4 @@
-"""Forgetting: in a world that changes, what was seen long ago counts for less.
+"""Forgetting: discounted evidence, for a world that changes.
 
 With discounted statistics, `G_i <- f G_i` and `B_i <- f B_i` for every action (Aouali et al. 2023,
 Proposition 2, has `G_i` and `B_i`), an observation forgotten `k` times counts as one whose
@@ -10,12 +10,12 @@ A state carries not these but `c_i` and a root `Q_i` of `S_i = (Lambda_0 + G_i)^
     S <- Q (f I + (1 - f) Q' Lambda_0 Q)^{-1} Q',  c <- c - (1 - f) S Lambda_0 (c - mu),
 
 so that nothing is inverted but a matrix with eigenvalues between `f` and one. The levels above follow
-from what the actions say now. Rounding errors of the past are forgotten like everything else. In float32
-an action that has forgotten nearly everything says something of the size of a rounding error: twenty
+from the messages of the actions. Rounding errors of the past are forgotten like everything else. In float32
+an action that has forgotten nearly everything sends a message of the size of a rounding error: twenty
 thousand of these put the covariance of the effects off by half a per cent.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,23 +25,16 @@ from jaxtyping import Float
 
 from ...models.arrays import as_numbers, is_concrete
 from .action_blocks import ActionState
+from .levels import Levels
 from .linear_model import ActionModel
+from .messages import GaussianState
 from .square_roots import transpose
-
-if TYPE_CHECKING:
-    from .backend import GaussianBackend, GaussianState
 
 __all__ = ["as_factor", "forget", "forget_actions"]
 
 
-def as_factor(backend: "GaussianBackend", factor: Any) -> Float[Array, ""]:
-    """A factor to forget by, checked where its value is known, for a backend that can forget."""
-    if backend.refits:
-        raise ValueError(
-            f"forget: {backend!r} keeps every reward and fits their likelihoods anew, so there are no "
-            "sums to discount; forgetting works where rewards are Gaussian, with ClosedForm, "
-            "Factored, or Laplace on a hierarchy with a link"
-        )
+def as_factor(factor: Any) -> Float[Array, ""]:
+    """A factor to forget by, checked where its value is known."""
     number = as_numbers(factor, "forget factor")
     if number.ndim:
         raise ValueError(f"forget factor has shape {number.shape}; expected one number for all")
@@ -53,21 +46,20 @@ def as_factor(backend: "GaussianBackend", factor: Any) -> Float[Array, ""]:
     return number
 
 
-@jax.jit
-def forget(
-    backend: "GaussianBackend", state: "GaussianState", factor: Float[Array, ""]
-) -> "GaussianState":
+def forget(levels: Levels, state: GaussianState, factor: Float[Array, ""]) -> GaussianState:
     """The state with all evidence multiplied by `factor`, at O(K d^3) and the cost of `condition`."""
     valid = (factor > 0) & (factor <= 1)
-    actions = forget_actions(backend.model, state.actions, jnp.where(valid, factor, 1.0))
-    effects = backend._given_actions(state.effects, actions)
+    actions = forget_actions(levels.model, state.actions, jnp.where(valid, factor, 1.0))
+    effects, outcome = levels.given_actions(state.effects, actions)
     forgotten = state._replace(effects=effects, actions=actions)
-    if backend.is_exact:
+    if levels.is_exact:
         nothing = jnp.zeros_like(state.carry)
         forgotten = forgotten._replace(log_evidence=nothing + jnp.nan, carry=nothing)
+    none = jnp.zeros((), jnp.int32)
+    forgotten = forgotten._replace(info=state.info.after(outcome, none, none))
     changes = valid & (factor < 1)
     kept = jax.tree.map(lambda new, old: jnp.where(changes, new, old), forgotten, state)
-    return kept._replace(rejected=state.rejected + ~valid)
+    return kept._replace(info=kept.info._replace(rejected=state.info.rejected + ~valid))
 
 
 def forget_actions(model: ActionModel, state: ActionState, factor: Float[Array, ""]) -> ActionState:

@@ -15,21 +15,19 @@ Arrays over actions have the actions last, (d, d, K): a round reads them all, an
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from ...models.covariance import is_diagonal, is_joint, scale_tril
+from ...models.covariance import Precision
 from ...models.hierarchy import Hierarchy
 from ...models.level import Level
-from ...models.pytrees import register_declaration
-from ...models.weights import Sparse, mix
+from ...models.weights import Sparse
 
 __all__ = [
     "ActionModel",
@@ -43,19 +41,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Arrows:
+class Arrows(eqx.Module):
     """The weights of the actions on the vectors above: `Gamma_i` for all `i`, in declared form.
 
     Attributes:
-        weights: parent level's name -> its weights.
+        weights: parent level's name -> its weights as an operator.
         layout: (level name, size) of every level above, top to bottom: the order inside `z`.
         dim: `d`.
     """
 
     weights: dict[str, Any]
-    layout: tuple[tuple[str, int], ...]
-    dim: int
+    layout: tuple[tuple[str, int], ...] = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
 
     @property
     def num_above(self) -> int:
@@ -72,15 +69,14 @@ class Arrows:
 
     def all_rows(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
         """`Gamma_i z` for every action `i`, `z` given as the vectors of each level above."""
-        parts = (_mix_columns(weights, above[parent]) for parent, weights in self.weights.items())
+        parts = (arrows.mix_columns(above[parent]) for parent, arrows in self.weights.items())
         return functools.reduce(operator.add, parts)
 
     def row(self, action: Array, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, " d"]:
         """`Gamma_a z` for one action, `z` given as the vectors of each level above."""
         total = jnp.zeros(self.dim, jnp.result_type(float))
-        for parent, weights in self.weights.items():
-            own = jax.tree.map(lambda leaf: leaf[action][None], weights)
-            total += mix(own, above[parent])[0]
+        for parent, arrows in self.weights.items():
+            total += arrows.mix_one(action, above[parent])
         return total
 
     def row_transposed(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " N"]:
@@ -95,16 +91,6 @@ class Arrows:
         return jax.vmap(lambda v: self.row_transposed(action, v))(basis)
 
 
-def _mix_columns(weights: Any, parents: Float[Array, "P d"]) -> Float[Array, "d K"]:
-    """`mix` with the actions last: written as a transpose, a batch would be left in the other order."""
-    if isinstance(weights, Sparse) or weights.ndim == 4:
-        return mix(weights, parents).T
-    return jnp.einsum("kl,ld->dk", weights, parents)
-
-
-register_declaration(Arrows, arrays=("weights",), static=("layout", "dim"))
-
-
 class GaussianVector(NamedTuple):
     """`N(mean, root root')`; the root need not be triangular."""
 
@@ -112,16 +98,14 @@ class GaussianVector(NamedTuple):
     root: Float[Array, "N N"]
 
 
-@dataclass(frozen=True, eq=False)
-class ActionModel:
+class ActionModel(eqx.Module):
     """The actions given `z`, and the rewards given the actions.
 
     Attributes:
         arrows: `Gamma_i`.
         mean: (d, K) `mu_i`, or (d, 1) where all are equal.
         root: (d, d, K) `T_i` with `Sigma_{0,i} = T_i T_i'`, or (d, d, 1).
-        precision: `Lambda_{0,i} = Sigma_{0,i}^{-1}`, as small as declared: (), (d, 1), (d, d, 1) or
-            (d, d, K).
+        precision: `Lambda_{0,i} = Sigma_{0,i}^{-1}`, as an operator.
         noise_variance: `sigma^2`.
         num_actions: `K`.
         link: the elementwise `g` of Appendix E.3, or None.
@@ -130,10 +114,10 @@ class ActionModel:
     arrows: Arrows
     mean: Array
     root: Array
-    precision: Array
+    precision: Precision
     noise_variance: Array
-    num_actions: int
-    link: Callable[[Array], Array] | None = None
+    num_actions: int = eqx.field(static=True)
+    link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
 
     @property
     def dim(self) -> int:
@@ -142,20 +126,19 @@ class ActionModel:
 
     def weigh(self, v: Float[Array, "d K"]) -> Float[Array, "d K"]:
         """`Lambda_{0,i} v_i` for every action."""
-        return _apply(self.precision, v)
+        return self.precision.weigh(v)
 
     def weigh_one(self, action: Array, v: Float[Array, " d"]) -> Float[Array, " d"]:
         """`Lambda_{0,a} v` for one action."""
-        return self.select(action).weigh(v[:, None])[:, 0]
+        return self.precision.select(action).weigh(v[:, None])[:, 0]
 
     def select(self, action: Array) -> "ActionModel":
         """The model of one action alone; its arrows stay those of all."""
 
-        def own(array: Array, ndim: int) -> Array:
-            each = array.ndim == ndim and array.shape[-1] > 1
-            return array[..., action][..., None] if each else array
+        def own(array: Array) -> Array:
+            return array[..., action][..., None] if array.shape[-1] > 1 else array
 
-        mean, root, precision = own(self.mean, 2), own(self.root, 3), own(self.precision, 3)
+        mean, root, precision = own(self.mean), own(self.root), self.precision.select(action)
         return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1, self.link)
 
     def displacements(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
@@ -177,16 +160,7 @@ class ActionModel:
 
     def weigh_rows(self, matrices: Float[Array, "K d e"]) -> Float[Array, "K d e"]:
         """`Lambda_{0,i} A_i` for every action, actions first."""
-        if self.precision.ndim < 3:
-            return self.precision * matrices
-        return jnp.moveaxis(self.precision, -1, 0) @ matrices
-
-
-register_declaration(
-    ActionModel,
-    arrays=("arrows", "mean", "root", "precision", "noise_variance"),
-    static=("num_actions", "link"),
-)
+        return self.precision.weigh_rows(matrices)
 
 
 def contract(matrix: Float[Array, "d e K"], v: Float[Array, "d #K"]) -> Float[Array, "e K"]:
@@ -203,22 +177,14 @@ def dot(v: Float[Array, "d #K"], w: Float[Array, "d #K"]) -> Float[Array, " K"]:
     return functools.reduce(operator.add, (v[i] * w[i] for i in range(v.shape[0])))
 
 
-def _apply(precision: Array, v: Float[Array, "d K"]) -> Float[Array, "d K"]:
-    if precision.ndim < 3:
-        return precision * v
-    if precision.shape[-1] == 1:
-        return precision[:, :, 0] @ v
-    return contract(precision, v)
-
-
 def action_model(hierarchy: Hierarchy) -> ActionModel:
     """The last level of a linear-Gaussian hierarchy and its rewards."""
     dim, action = hierarchy.dim, hierarchy.actions
     layout = tuple((level.name, level.size) for level in hierarchy.levels[:-1])
-    root, precision = _spread(action.cov, dim)
+    root, precision = action.covariance(dim).spread()
     return ActionModel(
-        arrows=Arrows(dict(action.parents or {}), layout, dim),
-        mean=action.mean.T if action.mean.ndim == 2 else _column(action.mean, dim),
+        arrows=Arrows(action.arrows, layout, dim),
+        mean=jnp.atleast_2d(jnp.broadcast_to(action.mean, (*action.mean.shape[:-1], dim))).T,
         root=root,
         precision=precision,
         noise_variance=jnp.square(getattr(hierarchy.reward, "noise", 1.0)),
@@ -235,7 +201,7 @@ def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
     smallest eigenvalue `c`. The law does not depend on `c`, so no gradient flows through it.
     """
     action, dim = hierarchy.actions, hierarchy.dim
-    if action.parents or not is_joint(action.cov, action.size, dim):
+    if action.parents or not action.covariance(dim).is_joint:
         return hierarchy
     c = jax.lax.stop_gradient(jnp.linalg.eigvalsh(action.cov)[0] / 2)
     shared = Level(
@@ -264,10 +230,10 @@ def joint_prior(hierarchy: Hierarchy) -> GaussianVector:
         mean = jnp.broadcast_to(level.mean, (level.size, dim))
         row = jnp.zeros((level.size, dim, total), mean.dtype)
         stop = start + level.size * dim
-        row = row.at[..., start:stop].set(_own_columns(level, dim))
-        for parent, weights in (level.parents or {}).items():
-            mean = mean + mix(weights, means[parent])
-            row = row + jax.vmap(mix, in_axes=(None, -1), out_axes=-1)(weights, rows[parent])
+        row = row.at[..., start:stop].set(level.covariance(dim).joint_root(level.size))
+        for parent, arrows in level.arrows.items():
+            mean = mean + arrows.mix(means[parent])
+            row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
         means[level.name], rows[level.name] = mean, row
         start = stop
     if not means:
@@ -276,30 +242,3 @@ def joint_prior(hierarchy: Hierarchy) -> GaussianVector:
         jnp.concatenate([mean.ravel() for mean in means.values()]),
         jnp.concatenate([row.reshape(-1, total) for row in rows.values()]),
     )
-
-
-def _own_columns(level: Level, dim: int) -> Float[Array, "size d n"]:
-    """The square root of a level's own covariance, joint over its vectors."""
-    tril = scale_tril(level.cov, dim)
-    if is_joint(level.cov, level.size, dim):
-        return tril.reshape(level.size, dim, level.size * dim)
-    blocks = jnp.broadcast_to(tril, (level.size, dim, dim))
-    identity = jnp.eye(level.size, dtype=tril.dtype)
-    return jnp.einsum("kde,kl->kdle", blocks, identity).reshape(level.size, dim, -1)
-
-
-def _column(mean: Array, dim: int) -> Float[Array, "d 1"]:
-    return jnp.broadcast_to(mean, (dim,))[:, None]
-
-
-def _spread(cov: Array, dim: int) -> tuple[Array, Array]:
-    """`T_i` and `Lambda_{0,i}` with the actions last."""
-    tril = scale_tril(cov, dim)
-    if is_diagonal(cov):
-        return tril[..., None], 1.0 / (cov if cov.ndim == 0 else cov[:, None])
-    identity = jnp.broadcast_to(jnp.eye(dim, dtype=tril.dtype), tril.shape)
-    inverse = solve_triangular(tril, identity, lower=True)
-    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
-    if tril.ndim == 2:
-        return tril[..., None], precision[..., None]
-    return jnp.moveaxis(tril, 0, -1), jnp.moveaxis(precision, 0, -1)

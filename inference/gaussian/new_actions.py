@@ -1,14 +1,13 @@
 """Actions that join while a bandit runs.
 
-A hierarchy may have *spare* actions behind the real ones: weights of zero, nobody takes them, and so
-they say nothing of the levels above. A newcomer's weights take the place of a spare one's, and what is
+A hierarchy may have *spare* actions behind the real ones: with weights of zero and never chosen, they
+do not change the levels above. A newcomer's weights take the place of a spare one's, and what is
 known of the effects is known of the newcomer at once: with no rewards of its own, its posterior is
 `theta_i | z ~ N(mu_i + Gamma_i z, Sigma_{0,i})` under the posterior of `z` (Aouali et al. 2023,
 Propositions 1 and 2). Shapes change only when the spare actions run out.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -17,8 +16,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool
 
-from ...models import Hierarchy, Level, Sparse
-from ...models.covariance import is_joint, matrices
+from ...models import Hierarchy, Level
+from ...models.weights import in_form, join_rows, weights_shape
 
 __all__ = ["action_axes", "carry_over", "extend", "newcomers"]
 
@@ -40,13 +39,13 @@ def newcomers(
         cov: as in `Level`; needed where actions have covariances of their own.
     """
     actions, dim = hierarchy.actions, hierarchy.dim
-    if not actions.parents and is_joint(actions.cov, actions.size, dim):
+    if not actions.parents and actions.covariance(dim).is_joint:
         raise ValueError(
             f"level '{actions.name}' has a joint covariance of all its vectors, which says nothing of "
             "new ones; declare how actions share effects, or independent ones"
         )
     parents = _as_declared(hierarchy, weights)
-    rows = {_count(rows) for rows in parents.values()} or {count or 1}
+    rows = {weights_shape(own)[0] for own in parents.values()} or {count or 1}
     if len(rows) > 1 or (count is not None and rows != {count}):
         given = sorted(rows | ({count} if count is not None else set()))
         raise ValueError(
@@ -54,9 +53,10 @@ def newcomers(
             "as many of each"
         )
     size = rows.pop()
-    given = {"mean": (mean, actions.mean, 2), "cov": (cov, actions.cov, 3)}
-    for what, (value, declared, ndim) in given.items():
-        if value is None and declared.ndim == ndim:
+    needed = {"mean": mean is None and actions.has_own_means}
+    needed["cov"] = cov is None and actions.covariance(dim).is_own
+    for what, is_missing in needed.items():
+        if is_missing:
             raise ValueError(
                 f"every action of level '{actions.name}' has a {what} of its own; pass {what}= for new "
                 "ones too"
@@ -90,30 +90,9 @@ def _as_declared(hierarchy: Hierarchy, weights: Any) -> dict[str, Any]:
             f"got weights for the parents {sorted(weights)}; the actions have {sorted(declared)}"
         )
     return {
-        parent: _in_form(weights[parent], declared[parent], hierarchy.dim, parent)
-        for parent in declared
+        parent: in_form(weights[parent], like, hierarchy.dim, f"weights for parent '{parent}'")
+        for parent, like in declared.items()
     }
-
-
-def _in_form(weights: Any, declared: Any, dim: int, parent: str) -> Any:
-    if isinstance(weights, Sparse) != isinstance(declared, Sparse):
-        form = "Sparse" if isinstance(declared, Sparse) else "an array"
-        raise ValueError(f"weights for parent '{parent}': expected {form}, as the actions have")
-    if isinstance(declared, Sparse):
-        return weights
-    rows = np.asarray(weights)
-    if declared.ndim == 4 and rows.ndim == 2:
-        return rows[:, :, None, None] * np.eye(dim)
-    if declared.ndim == 2 and rows.ndim == 4:
-        raise ValueError(
-            f"weights for parent '{parent}' are matrices; the actions have numbers: expected (m, "
-            f"{declared.shape[1]})"
-        )
-    return rows
-
-
-def _count(weights: Any) -> int:
-    return len(weights.indices) if isinstance(weights, Sparse) else len(weights)
 
 
 def extend(hierarchy: Hierarchy, level: Level | None, start: int, size: int) -> Hierarchy:
@@ -123,64 +102,31 @@ def extend(hierarchy: Hierarchy, level: Level | None, start: int, size: int) -> 
     structure, and so a different program, after each newcomer. On the host, at O(K) copied rows.
     """
     actions, dim = hierarchy.actions, hierarchy.dim
+    new = {} if level is None else level.arrows
     joined = {
-        parent: _join_weights(
-            weights, None if level is None else level.parents, parent, start, size
-        )
-        for parent, weights in (actions.parents or {}).items()
+        parent: arrows.join(new.get(parent), start, size)
+        for parent, arrows in actions.arrows.items()
     }
     mean, cov = actions.mean, actions.cov
-    if mean.ndim == 2 or (level is not None and not _same(level.mean, mean)):
+    if actions.has_own_means or (level is not None and not _same(level.mean, mean)):
         rows = None if level is None else np.broadcast_to(level.mean, (level.size, dim))
         each = np.broadcast_to(mean, (actions.size, dim))
-        mean = _join_rows(each, rows, start, size, 0.0)
-    if cov.ndim == 3 or (level is not None and not _same(level.cov, cov)):
-        form = (dim, dim)
-        own = (
-            None
-            if level is None
-            else np.broadcast_to(matrices(level.cov, dim), (level.size, *form))
-        )
-        each = np.broadcast_to(matrices(cov, dim), (actions.size, *form))
-        cov = _join_rows(each, own, start, size, np.eye(dim))
-    last = replace(actions, size=size, parents=joined, mean=mean, cov=cov, labels=None)
+        mean = join_rows(each, rows, start, size)
+    declared = actions.covariance(dim)
+    if declared.is_own or (level is not None and not _same(level.cov, cov)):
+        rows = None
+        if level is not None:
+            own = level.covariance(dim).matrices()
+            rows = np.broadcast_to(own, (level.size, dim, dim))
+        each = np.broadcast_to(declared.matrices(), (actions.size, dim, dim))
+        cov = join_rows(each, rows, start, size, spare=np.eye(dim))
+    last = actions.remade(size=size, parents=joined, mean=mean, cov=cov, labels=None)
     return Hierarchy([*hierarchy.levels[:-1], last], hierarchy.reward, dim)
 
 
 def _same(one: Array, other: Array) -> bool:
     """Whether newcomers share what all actions share, and no more needs to be written down."""
     return one.shape == other.shape and np.array_equal(one, other)
-
-
-def _join_weights(
-    weights: Any, new: Mapping[str, Any] | None, parent: str, start: int, size: int
-) -> Any:
-    own = None if new is None else new[parent]
-    if not isinstance(weights, Sparse):
-        return _join_rows(weights, own, start, size, 0.0)
-    width = max(part.indices.shape[1] for part in (weights, own) if part is not None)
-
-    def wide(part: Any) -> np.ndarray | None:
-        if part is None:
-            return None
-        return np.pad(np.asarray(part), ((0, 0), (0, width - part.shape[1])))
-
-    indices, values = (
-        _join_rows(wide(getattr(weights, name)), wide(getattr(own, name, None)), start, size, 0)
-        for name in ("indices", "values")
-    )
-    return Sparse(indices, values, weights.num_parents)
-
-
-def _join_rows(rows: Any, new: Any, start: int, size: int, spare: Any) -> np.ndarray:
-    """`size` rows: the old ones, from `start` on the new ones, and then spare ones."""
-    old = np.asarray(rows)
-    joined = np.empty((size, *old.shape[1:]), old.dtype)
-    joined[:] = spare
-    joined[: len(old)] = old
-    if new is not None:
-        joined[start : start + len(new)] = new
-    return joined
 
 
 def carry_over(old: Tree, fresh: Tree, axes: list[int | None], is_new: Bool[Array, " K"]) -> Tree:

@@ -1,28 +1,29 @@
-"""Simulation-based calibration: does a posterior mean what it says?
+"""Simulation-based calibration: are the probabilities of a posterior right?
 
-Draw a truth from the prior and data from the truth, and ask the backend for its posterior. If the
-backend is right, the rank of the truth among posterior draws is uniform, whatever is ranked (Talts et
-al. 2018, Modrak et al. 2023). Ranked here are every number of every level, the log-likelihood of the
-data, and the reward of the best action.
+Draw a truth from the prior and data from the truth, and condition the backend on the data. If the
+backend is right, the rank of the truth among posterior draws is uniform, for any quantity (Talts et
+al. 2018, Modrak et al. 2023). The quantities here are every number of every level, the log-likelihood
+of the data, and the reward of the best action.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jax import Array
 from jaxtyping import Float, Int
-from matplotlib.figure import Figure
 
 from ...models import Hierarchy
 from ...models.arrays import as_count
-from ...models.picture.look import COLOURS, bare, blank
 from ..backend import Backend
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -37,9 +38,15 @@ class Calibration:
     """Ranks of the truth among `draws` posterior draws, one for each simulation.
 
     Attributes:
-        ranks: what is ranked -> (simulations, how many) ranks from 0 to `draws`.
+        ranks: quantity -> (simulations, its numbers) ranks from 0 to `draws`.
         draws: posterior draws of each simulation.
-        backend: what was calibrated, in words.
+        backend: the name of the backend.
+
+    Example:
+        >>> import numpy as np
+        >>> from mixts.inference import Calibration
+        >>> Calibration({"action": np.arange(100)[:, None]}, draws=99, backend="mine").p_value
+        1.0
     """
 
     ranks: dict[str, np.ndarray]
@@ -47,7 +54,7 @@ class Calibration:
     backend: str
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """A row for each quantity: p-value of uniformity, and the shape of the deviation.
 
         `p_value` is that of the largest deviation of the ranks' distribution function from the
@@ -56,6 +63,8 @@ class Calibration:
         `spread` is the ranks' variance over that of uniform ranks: above 1 the posterior is too
         narrow, below 1 too wide.
         """
+        import pandas as pd
+
         uniform_variance = ((self.draws + 1) ** 2 - 1) / 12
         rows = {}
         for name, ranks in self.ranks.items():
@@ -69,7 +78,7 @@ class Calibration:
 
     @property
     def p_value(self) -> float:
-        """One p-value for all that is ranked (Bonferroni)."""
+        """One p-value for all quantities (Bonferroni)."""
         return min(1.0, float(np.min(self.table["p_value"].to_numpy())) * len(self.ranks))
 
     def _p_value(self, ranks: Int[np.ndarray, " simulations"]) -> float:
@@ -77,33 +86,29 @@ class Calibration:
         seen = np.abs(_ecdf(ranks, self.draws) - _uniform_cdf(self.draws)).max()
         return float((1 + np.sum(null >= seen - 1e-12)) / (1 + len(null)))
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """Difference between the ranks' distribution function and the uniform one, a panel each.
 
-        The band holds a right posterior's line, everywhere at once, in 95 of 100 cases; that of a
-        level with many numbers is widened so that it holds all of them at once.
+        The whole line of a right posterior is inside the band in 95 of 100 cases; the band of a level
+        with many numbers is wider, so that all their lines are inside together.
         """
+        from ...models.picture.look import COLOURS, bare, blank
+
         names = list(self.ranks)
         columns = 2 if len(names) in (2, 4) else min(3, len(names))
         rows = -(-len(names) // columns)
         figure = blank(3.4 * columns, 2.6 * rows + 0.4)
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        grid = (np.arange(self.draws + 1) + 1) / (self.draws + 1)
+        grid = _uniform_cdf(self.draws)
         for panel, name in zip(panels, names, strict=False):
             ranks = self.ranks[name]
             null = _null_deviations(len(ranks), self.draws)
             width = np.quantile(null, 1 - 0.05 / ranks.shape[1])
             panel.axhspan(-width, width, color="0.88", zorder=0)
             panel.axhline(0.0, color="0.4", linewidth=0.8)
-            lines = np.stack([_ecdf(column, self.draws) for column in ranks.T])
-            alpha = max(0.15, min(1.0, 4 / len(lines)))
-            panel.plot(
-                grid,
-                (lines - _uniform_cdf(self.draws)).T,
-                color=COLOURS[0],
-                linestyle="-",
-                alpha=alpha,
-            )
+            lines = np.stack([_ecdf(column, self.draws) for column in ranks.T], axis=1)
+            alpha = max(0.15, min(1.0, 4 / ranks.shape[1]))
+            panel.plot(grid, lines - grid[:, None], color=COLOURS[0], linestyle="-", alpha=alpha)
             panel.set_title(name, fontsize=10)
             bare(panel)
         for panel in panels[len(names) :]:
@@ -132,13 +137,20 @@ def calibrate(
     All simulations run in one compiled function, `batch` of them side by side. Contexts are uniform in
     the box [-1, 1]^d and actions uniform.
 
+    Example:
+        >>> from mixts.inference import ClosedForm, calibrate
+        >>> from mixts.models import linear
+        >>> result = calibrate(linear([[1.0]], dim=1), ClosedForm, simulations=20, observations=3)
+        >>> result.p_value > 0.01
+        True
+
     Args:
-        hierarchy: what truths are drawn from.
+        hierarchy: truths are drawn from its prior.
         backend: a backend for it, or a function that makes one (every backend's constructor is one).
-        simulations: how many truths.
-        observations: how many rewards of each truth the backend sees.
+        simulations: the number of truths.
+        observations: the number of rewards of each truth that the backend observes.
         draws: posterior draws that a truth is ranked among.
-        key: where the randomness comes from.
+        key: the source of all randomness.
         batch: how many simulations run side by side: memory against speed.
     """
     if not isinstance(hierarchy, Hierarchy):
@@ -156,20 +168,15 @@ def calibrate(
         seen = _data(key_data, hierarchy, truth[hierarchy.actions.name], observations)
         state = made.condition(made.init(key_init, room=observations), *seen)
         posterior = made.posterior(state).draw(key_draws, draws)
-        ranked = jax.vmap(lambda levels: _quantities(hierarchy, levels, *seen))
-        below = jax.tree.map(
-            lambda drawn, true: (drawn < true).sum(0),
-            ranked(posterior),
-            _quantities(hierarchy, truth, *seen),
-        )
-        return below
+        drawn = jax.vmap(lambda levels: _quantities(hierarchy, levels, *seen))(posterior)
+        true = _quantities(hierarchy, truth, *seen)
+        return jax.tree.map(lambda drawn, true: (drawn < true).sum(0), drawn, true)
 
     keys = jax.random.split(jax.random.key(0) if key is None else key, simulations)
     ranks = jax.jit(lambda keys: jax.lax.map(simulate, keys, batch_size=batch))(keys)
-    # Inside a compiled function dictionaries are sorted; here levels stand from top to bottom again.
+    # A compiled function sorts dictionaries by name; levels are listed from top to bottom.
     order = [level.name for level in hierarchy.levels] + [LOG_LIKELIHOOD, BEST_REWARD]
-    ranked = {name: np.asarray(ranks[name]) for name in order}
-    return Calibration(ranked, draws, type(made).__name__)
+    return Calibration({k: np.asarray(ranks[k]) for k in order}, draws, type(made).__name__)
 
 
 def _data(
@@ -186,7 +193,7 @@ def _data(
 def _quantities(
     hierarchy: Hierarchy, levels: dict[str, Array], contexts: Array, actions: Array, rewards: Array
 ) -> dict[str, Float[Array, " quantities"]]:
-    """What is ranked: a level's numbers, the log-likelihood, and the best action's reward."""
+    """The quantities: a level's numbers, the log-likelihood, and the best action's reward."""
     theta = levels[hierarchy.actions.name]
     predictor = jnp.sum(contexts * theta[actions], axis=-1)
     log_likelihood = jnp.sum(jnp.asarray(hierarchy.reward.law(predictor).log_prob(rewards)))
@@ -206,7 +213,7 @@ def _uniform_cdf(draws: int) -> Float[np.ndarray, " grid"]:
 
 @cache
 def _null_deviations(simulations: int, draws: int) -> Float[np.ndarray, " sets"]:
-    """The largest deviation from uniform of so many uniform ranks, simulated."""
+    """The largest deviation from uniform of this many uniform ranks, simulated."""
     rng = np.random.default_rng(0)
     counts = rng.multinomial(simulations, np.full(draws + 1, 1 / (draws + 1)), size=_NULL_SETS)
     ecdf = np.cumsum(counts, axis=1) / simulations

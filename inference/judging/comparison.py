@@ -4,11 +4,10 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 from jax import Array
 
 from ...models import Data, Hierarchy
@@ -20,9 +19,19 @@ from ..programs.nuts import Nuts
 from .discrepancy import distances, errors, summarise
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "compare"]
+
+# Two lines of headings, with the column of the table between them.
+_HEADINGS = (
+    *(("mean error", "mean_error", "rms"), ("mean error", "mean_error_max", "max")),
+    *(("sd ratio", "sd_ratio", "mean"), ("sd ratio", "sd_ratio_min", "min")),
+    *(("sd ratio", "sd_ratio_max", "max"), ("draws", "wasserstein", "W1")),
+    *(("draws", "coverage", "coverage"), ("draws", "best_tv", "best TV")),
+    *(("seconds", "seconds", "run"), ("seconds", "compile_seconds", "compile")),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,22 +49,30 @@ class Comparison:
             Wasserstein-1 distance of the draws, in standard deviations of the reference; `coverage`,
             average share of the reference's draws inside the backend's central 90% intervals. Then
             `best_tv`, total variation distance of the probabilities of being best; `seconds` of
-            `condition` and `posterior` once compiled, and `compile_seconds` that the first run, `init`
-            included, took longer (next to nothing if a backend of this form has run before); and
-            `status`, "ok" or what the backend says of itself.
+            `condition` and `posterior` once compiled; `compile_seconds`, by how much the first run, with
+            `init`, was slower (next to nothing if a backend of this form has run before); and
+            `status`, "ok" or the troubles of the posterior in words.
         by_level: the columns from `mean_error` to `coverage` by backend and level.
         best: (actions, backends) probability of each action to be best in `context`.
         posteriors: backend's name -> its posterior.
         intervals: backend's name -> level -> (2, size, d), the ends of central 90% intervals.
-        hierarchy: what all of them are posteriors of.
-        context: the context that `best` is about, (d,) or (K, d).
-        draws: how many draws there are of each.
+        hierarchy: the hierarchy of all posteriors.
+        context: the context of `best`, (d,) or (K, d).
+        draws: the number of draws of each posterior.
         keys: backend's name -> the key of its draws.
+
+    Example:
+        >>> from mixts.inference import ClosedForm, compare
+        >>> from mixts.models import Data, linear
+        >>> data = Data([[1.0], [1.0]], [0, 1], [3.0, 0.0])
+        >>> found = compare(linear([[1.0], [1.0]], dim=1), data, {"again": ClosedForm}, draws=10)
+        >>> list(found.table.index), found.table.loc["again", "status"]
+        (['exact', 'again'], 'ok')
     """
 
-    table: pd.DataFrame
-    by_level: pd.DataFrame
-    best: pd.DataFrame
+    table: "pd.DataFrame"
+    by_level: "pd.DataFrame"
+    best: "pd.DataFrame"
     posteriors: dict[str, Posterior]
     intervals: dict[str, dict[str, Any]]
     hierarchy: Hierarchy
@@ -74,7 +91,7 @@ class Comparison:
         return self.reference if self.reference == "reference" else f"{self.reference} (reference)"
 
     def plot(self) -> "Figure":
-        """Intervals of a few vectors, and who is best: see `comparison_plot`."""
+        """Intervals of a few vectors, and the probabilities of being best: see `plot_comparison`."""
         from ..plots.comparison import plot_comparison
 
         return plot_comparison(self)
@@ -87,15 +104,26 @@ class Comparison:
         """
         from ..arviz_view import groups_to_arviz
 
-        groups = dict(zip(_group_names(self.posteriors), self.posteriors, strict=True))
-        return groups_to_arviz(
-            {group: (self.posteriors[name], self.keys[name]) for group, name in groups.items()},
-            self.draws,
-            self.hierarchy,
-        )
+        pairs = [(posterior, self.keys[name]) for name, posterior in self.posteriors.items()]
+        groups = dict(zip(_group_names(self.posteriors), pairs, strict=True))
+        return groups_to_arviz(groups, self.draws, self.hierarchy)
 
     def __repr__(self) -> str:
-        return _text([self.reference_label, *self.table.index[1:]], self.table)
+        """The table under two lines of headings, and below it what went wrong."""
+        import pandas as pd
+
+        table, status = self.table, self.table["status"]
+        shown = table[[column for _, column, _ in _HEADINGS]].assign(
+            status=status.where(status == "ok", "see below")
+        )
+        shown.columns = pd.MultiIndex.from_tuples(
+            [*((a, b) for a, _, b in _HEADINGS), ("", "status")]
+        )
+        shown.index = pd.Index([self.reference_label, *table.index[1:]])
+        seconds: Any = {("seconds", "run"): _two_digits, ("seconds", "compile"): _two_digits}
+        text = shown.to_string(float_format="{:.3f}".format, formatters=seconds)
+        each = zip(table.index, status, strict=True)
+        return "\n".join([text, *(f"{name}: {words}" for name, words in each if words != "ok")])
 
 
 def compare(
@@ -110,6 +138,14 @@ def compare(
 ) -> Comparison:
     """Condition every backend on the same data and measure how far it is from a reference.
 
+    Example:
+        >>> from mixts.inference import Factored, compare
+        >>> from mixts.models import Data, linear
+        >>> data = Data([[1.0], [1.0]], [0, 1], [3.0, 0.0])
+        >>> found = compare(linear([[1.0], [1.0]], dim=1), data, {"Factored": Factored}, draws=10)
+        >>> bool(found.table.loc["Factored", "mean_error"] < 1e-3)  # exact with one effect
+        True
+
     Args:
         hierarchy: the hierarchy whose posterior is wanted.
         data: the observations.
@@ -119,11 +155,13 @@ def compare(
             where it applies, and elsewhere NUTS with 4 chains of 1000 transitions of warm-up and 2000
             kept ones, under the name "long NUTS".
         context: where actions are compared: (d,), or (K, d) with a row for each action. By default the
-            mean of the contexts seen.
-        draws: how many draws to take of each posterior. Distances of draws have a Monte Carlo error
+            mean of the contexts in the data.
+        draws: the number of draws of each posterior. Distances of draws have a Monte Carlo error
             of the order `1 / sqrt(draws)`, which the reference's own row shows.
         key: source of all randomness; `jax.random.key(0)` by default.
     """
+    import pandas as pd
+
     sources, chosen = _check(hierarchy, data, backends, reference)
     draws = as_count(draws, "compare draws")
     where = _context(hierarchy, data, context)
@@ -136,33 +174,34 @@ def compare(
         key_run, key_rerun, keys[name], key_redraw = jax.random.split(
             jax.random.fold_in(key, position), 4
         )
-        run = _run(backend, data, key_run, key_rerun)
-        posteriors[name] = run.posterior
-        _check_levels(name, run.posterior, hierarchy)
-        found = summarise(run.posterior, hierarchy, where, keys[name], draws)
+        posteriors[name], *first = _timed(backend, key_run, data)
+        again, *second = _timed(backend, key_rerun, data)  # without compiling
+        _check_levels(name, posteriors[name], hierarchy)
+        found = summarise(posteriors[name], hierarchy, where, keys[name], draws)
         intervals[name] = found.intervals
         best[name] = found.best
         if standard is None:
             standard = found
-            found = summarise(run.again, hierarchy, where, key_redraw, draws)
+            found = summarise(again, hierarchy, where, key_redraw, draws)
         parts = {level.name: distances(level.name, found, standard) for level in hierarchy.levels}
         level_rows |= {(name, level): errors([part]) for level, part in parts.items()}
         rows[name] = {
             "reference": name == chosen,
             **errors(list(parts.values())),
             "best_tv": 0.5 * np.abs(found.best - standard.best).sum(),
-            "seconds": run.seconds,
-            "compile_seconds": run.compile_seconds,
-            "status": _status(run.posterior),
+            "seconds": second[1],
+            "compile_seconds": max(sum(first) - sum(second), 0.0),
+            "status": str(posteriors[name].status),
         }
     actions = hierarchy.actions
+    labels = pd.Index(actions.labels or range(actions.size), name=actions.name)
     return Comparison(
-        table=_frame(rows, ["backend"]),
-        by_level=_frame(level_rows, ["backend", "level"]),
-        best=pd.DataFrame(
-            best,
-            index=pd.Index(actions.labels or range(actions.size), name=actions.name),
-        ).rename_axis(columns="backend"),
+        table=pd.DataFrame(list(rows.values()), pd.Index(rows, name="backend")),
+        by_level=pd.DataFrame(
+            list(level_rows.values()),
+            pd.MultiIndex.from_tuples(level_rows, names=["backend", "level"]),
+        ),
+        best=pd.DataFrame(best, labels).rename_axis(columns="backend"),
         posteriors=posteriors,
         intervals=intervals,
         hierarchy=hierarchy,
@@ -193,7 +232,6 @@ def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[di
         if not isinstance(name, str) or not name.strip():
             raise TypeError(f"compare: a backend has the name {name!r}; expected a text")
         _check_source(f"backend '{name}'", source)
-
     if isinstance(reference, str):
         if reference in backends:
             return {reference: backends[reference], **backends}, reference
@@ -258,29 +296,14 @@ def _build(name: str, source: Any, hierarchy: Hierarchy) -> Backend[Any]:
     return backend
 
 
-class _Run(NamedTuple):
-    """The posterior of a first run and of one `again`, which is timed without compiling."""
-
-    posterior: Posterior
-    again: Posterior
-    seconds: float
-    compile_seconds: float
-
-
-def _run(backend: Backend[Any], data: Data, key: Array, key_again: Array) -> _Run:
-    posterior, *first = _timed(backend, key, data)
-    again, *second = _timed(backend, key_again, data)
-    return _Run(posterior, again, second[1], max(sum(first) - sum(second), 0.0))
-
-
 def _timed(backend: Backend[Any], key: Array, data: Data) -> tuple[Posterior, float, float]:
-    """The posterior, and the seconds before the data are seen and from then on."""
-    begun = time.perf_counter()
+    """The posterior, the seconds of `init`, and those of `condition` and `posterior`."""
+    start = time.perf_counter()
     state = jax.block_until_ready(backend.init(key))
     ready = time.perf_counter()
     posterior = backend.posterior(backend.condition(state, *data))
     jax.block_until_ready((posterior.mean, posterior.cov, posterior.state))
-    return posterior, ready - begun, time.perf_counter() - ready
+    return posterior, ready - start, time.perf_counter() - ready
 
 
 def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:
@@ -293,34 +316,6 @@ def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None
                 f"compare: the posterior of backend '{name}' has {found} for level '{level.name}'; "
                 f"expected {expected}: build it from the hierarchy that is compared"
             )
-
-
-def _status(posterior: Posterior) -> str:
-    """What a backend says of itself, in words."""
-    own = getattr(posterior.backend, "status", None)
-    if own is not None:
-        status = own(posterior.state)
-        if status.name != "OK":
-            return status.value
-    parts = [getattr(posterior.state, part, None) for part in ("likelihoods", "effects")]
-    unconverged = sum(int(getattr(part, "unconverged", 0)) for part in parts)
-    if unconverged:
-        return f"{unconverged} of its fits stopped before they had converged"
-    if any(int(getattr(part, "indefinite", 0)) for part in parts):
-        return "the curvature at its mode is not positive definite, and was replaced"
-    numbers = jax.tree.leaves((posterior.mean, posterior.cov))
-    if not all(np.isfinite(leaf).all() for leaf in numbers):
-        return "means or covariances are not finite"
-    return "ok"
-
-
-def _frame(rows: dict[Any, dict[str, Any]], names: list[str]) -> pd.DataFrame:
-    frame = pd.DataFrame(list(rows.values()))
-    if len(names) == 1:
-        frame.index = pd.Index(list(rows), name=names[0])
-    else:
-        frame.index = pd.MultiIndex.from_tuples(list(rows), names=names)
-    return frame
 
 
 def _group_names(names: Iterable[str]) -> list[str]:
@@ -336,39 +331,6 @@ def _group_names(names: Iterable[str]) -> list[str]:
     return groups
 
 
-_HEADINGS = {
-    "mean error": {"mean_error": "rms", "mean_error_max": "max"},
-    "sd ratio": {"sd_ratio": "mean", "sd_ratio_min": "min", "sd_ratio_max": "max"},
-    "draws": {"wasserstein": "W1", "coverage": "coverage", "best_tv": "best TV"},
-    "seconds": {"seconds": "run", "compile_seconds": "compile"},
-}
-
-
-def _text(names: list[str], table: pd.DataFrame) -> str:
-    """The table under two lines of headings, and what went wrong below it."""
-    lines = [_padded(["", "", *names])]
-    for above, columns in _HEADINGS.items():
-        write = _two_digits if above == "seconds" else "{:.3f}".format
-        parts = [
-            _padded([below, *(write(value) for value in table[column])], right=True)
-            for column, below in columns.items()
-        ]
-        block = ["  ".join(row) for row in zip(*parts, strict=True)]
-        lines.append([above.center(len(block[0])), *block])
-    statuses = list(table["status"])
-    lines.append(["", "status", *("ok" if said == "ok" else "see below" for said in statuses)])
-    text = ["   ".join(row).rstrip() for row in zip(*lines, strict=True)]
-    troubles = [
-        f"{name}: {said}" for name, said in zip(table.index, statuses, strict=True) if said != "ok"
-    ]
-    return "\n".join(text + troubles)
-
-
 def _two_digits(seconds: float) -> str:
     digits = 1 - int(np.floor(np.log10(seconds))) if 0 < seconds < np.inf else 0
     return f"{seconds:.{max(digits, 0)}f}"
-
-
-def _padded(cells: list[str], right: bool = False) -> list[str]:
-    width = max(map(len, cells))
-    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]

@@ -1,4 +1,4 @@
-"""The picture of a comparison: intervals of a few vectors on the left, who is best on the right."""
+"""The picture of a comparison: intervals of a few vectors, and the probabilities of being best."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...models import Level
-from ...models.picture.look import COLOURS, INK, MARKERS, bare, blank
+from ...models.picture.look import COLOURS, INK, MARKERS, blank
+from .posterior import name_rows
 
 if TYPE_CHECKING:
     from ..judging.comparison import Comparison
@@ -127,8 +128,7 @@ def _forest(
     for place in range(1, len(rows)):
         if rows[place][0] is not rows[place - 1][0]:
             axes.axhline(place - 0.5, color="0.6", linewidth=0.8)
-    axes.set_yticks(places, [_label(*row) for row in rows])
-    _finish(axes, len(rows))
+    name_rows(axes, [_label(*row) for row in rows])
 
 
 def _numbers(
@@ -162,7 +162,7 @@ def _best(axes: Axes, comparison: "Comparison", actions: list[int]) -> None:
     shown = "" if len(actions) == level.size else f" The {len(actions)} likeliest of {level.size:,}"
     axes.set_title(f"Which {level.name} is best?{shown}", loc="left", fontsize="medium")
     axes.set_xlabel(f"probability of being best, from {comparison.draws:,} draws")
-    _finish(axes, len(actions))
+    name_rows(axes, [_label(level, action) for action in actions])
     axes.tick_params(axis="y", labelleft=False)
 
 
@@ -179,11 +179,3 @@ def _marks(
 ) -> None:
     look = {**_look(style), "linestyle": "none", "label": style.name, "clip_on": False, **changes}
     axes.plot(values, places + style.shift, **look)
-
-
-def _finish(axes: Axes, rows: int) -> None:
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_axisbelow(True)
-    axes.grid(axis="x", color="0.92", linewidth=0.8)
-    bare(axes, "left")

@@ -1,21 +1,22 @@
-"""Pictures of posteriors: a forest of all vectors, and how what is known of a level grew."""
+"""Pictures of posteriors: a forest of all vectors, and a level's posterior after more and more rounds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ...models import Hierarchy
-from ...models.picture.look import COLOURS, DASHES, INK, MARKERS, bare, blank
 from ..backend import Posterior
 
-__all__ = ["plot_forest", "plot_learning"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["name_rows", "plot_forest", "plot_learning"]
 
 ROW, LANE = 0.2, 0.11  # inches: of a row, and of each posterior in it
-MOST_LINES = len(COLOURS)
+MOST_LINES = 7  # as many as there are colours
 
 
 def plot_forest(
@@ -25,20 +26,29 @@ def plot_forest(
     levels: Sequence[str] | None = None,
     component: int = 0,
     most: int = 20,
-) -> Figure:
+) -> "Figure":
     """One number of every vector: mean and two standard deviations to either side.
+
+    Example:
+        >>> from mixts.inference import ClosedForm, plot_forest
+        >>> from mixts.models import linear
+        >>> backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+        >>> figure = plot_forest(backend.posterior(backend.init()))
+        >>> [text.get_text() for text in figure.axes[1].get_yticklabels()]
+        ['action 0', 'action 1']
 
     Args:
         posteriors: a posterior, or several by their names: `{"before": ..., "after": ...}`.
         truth: level -> (size, d), drawn as black ticks; levels may be left out.
         levels: which levels to draw, by default all.
         component: which of the d numbers of a vector.
-        most: how many vectors of a level are drawn at most, from the first on.
+        most: the largest number of vectors of a level that are drawn, from the first on.
     """
+    from ...models.picture.look import COLOURS, INK, MARKERS, blank
+
     named = _by_name(posteriors)
     first = next(iter(named.values()))
-    chosen = _known_levels(list(named.values()), levels)
-    _check_component(first, component)
+    chosen = _known_levels(list(named.values()), levels, component)
     truths = _checked_truth(truth, first)
     sizes = [min(first.mean[level].shape[0], most) for level in chosen]
     row = ROW + LANE * len(named)
@@ -57,12 +67,14 @@ def plot_forest(
                 markersize=4.5,
                 label=name,
             )
+        rows = np.arange(size)
         if level in truths:
             ticks = truths[level][:size, component]
-            axes.vlines(
-                ticks, np.arange(size) - 0.4, np.arange(size) + 0.4, color=INK, label="truth"
-            )
-        _name_rows(axes, first, level, size)
+            axes.vlines(ticks, rows - 0.4, rows + 0.4, color=INK, label="truth")
+        name_rows(axes, [_label(first, level, i) for i in range(size)])
+        whole = first.mean[level].shape[0]
+        if size < whole:
+            axes.set_title(f"{level}: the first {size} of {whole:,}", loc="left", fontsize="medium")
     grid[-1, 0].set_xlabel(_what(first, component))
     handles, names = grid[0, 0].get_legend_handles_labels()
     if len(handles) > 1:
@@ -77,42 +89,46 @@ def plot_learning(
     truth: Any = None,
     component: int = 0,
     most: int = MOST_LINES,
-) -> Figure:
-    """What is known of a level after more and more rounds: means, with two standard deviations.
+) -> "Figure":
+    """The posterior of a level after more and more rounds: means, with two standard deviations.
+
+    Example:
+        >>> from mixts.inference import ClosedForm, plot_learning
+        >>> from mixts.models import linear
+        >>> backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+        >>> states = {0: backend.init(), 1: backend.update(backend.init(), [1.0], 0, 3.0)}
+        >>> figure = plot_learning({t: backend.posterior(s) for t, s in states.items()}, "action")
+        >>> len(figure.axes[0].lines)
+        2
 
     Args:
         posteriors: round -> posterior after it.
-        level: the level, as a rule one of effects.
+        level: the level, usually one of effects.
         truth: (size, d), drawn as a horizontal line for each vector.
         component: which of the d numbers of a vector.
-        most: how many vectors are drawn at most, from the first on; at most seven can be told apart.
+        most: the largest number of vectors that are drawn, from the first on; no more than seven, which
+            is as many as can be told apart.
     """
+    from ...models.picture.look import COLOURS, DASHES, MARKERS, bare, blank
+
     if not isinstance(posteriors, Mapping) or not posteriors:
         raise TypeError(f"got {posteriors!r}; expected a dictionary from rounds to posteriors")
-    _known_levels(list(posteriors.values()), [level])
+    _known_levels(list(posteriors.values()), [level], component)
     rounds = np.array(sorted(posteriors))
     last = posteriors[int(rounds[-1])]
-    _check_component(last, component)
     truths = _checked_truth(None if truth is None else {level: truth}, last)
     path = [_numbers(posteriors[int(t)], level, component) for t in rounds]
-    means, deviations = (
-        np.stack(numbers, 1) for numbers in zip(*path, strict=True)
-    )  # (size, rounds)
+    means, deviations = np.stack(path, axis=-1)  # (size, rounds) each
     shown = min(len(means), most, MOST_LINES)
     figure = blank(6.8, 4.2)
     axes = figure.subplots()
     for i in range(shown):
-        colour = COLOURS[i]
+        line: dict[str, Any] = {"color": COLOURS[i], "linestyle": DASHES[i]}
         low, high = means[i] - 2 * deviations[i], means[i] + 2 * deviations[i]
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
-        name = _label(last, level, i)
-        axes.plot(
-            rounds, means[i], color=colour, linestyle=DASHES[i], marker=MARKERS[i], label=name
-        )
+        axes.fill_between(rounds, low, high, color=COLOURS[i], alpha=0.15, linewidth=0)
+        axes.plot(rounds, means[i], marker=MARKERS[i], label=_label(last, level, i), **line)
         if level in truths:
-            axes.axhline(
-                truths[level][i, component], color=colour, linestyle=DASHES[i], linewidth=0.8
-            )
+            axes.axhline(truths[level][i, component], linewidth=0.8, **line)
     axes.set_xlim(rounds[0], rounds[-1])
     axes.set_xlabel("round" + ("; thin lines are the truth" if level in truths else ""))
     axes.set_ylabel(_what(last, component).replace(", ", ",\n"))
@@ -132,7 +148,7 @@ def _by_name(posteriors: Mapping[str, Any] | Posterior) -> dict[str, Any]:
     return dict(posteriors)
 
 
-def _known_levels(posteriors: list[Any], levels: Sequence[str] | None) -> list[str]:
+def _known_levels(posteriors: list[Any], levels: Sequence[str] | None, component: int) -> list[str]:
     """The levels to draw, which all posteriors must have, with as many vectors each."""
     for posterior in posteriors:
         if not isinstance(posterior, Posterior):
@@ -150,13 +166,10 @@ def _known_levels(posteriors: list[Any], levels: Sequence[str] | None) -> list[s
                 raise ValueError(
                     f"level '{level}' has shape {shape} in one posterior, {expected} in another"
                 )
-    return chosen
-
-
-def _check_component(posterior: Posterior, component: int) -> None:
-    d = next(iter(posterior.mean.values())).shape[1]
+    d = next(iter(first.values())).shape[1]
     if not 0 <= component < d:
         raise ValueError(f"component is {component}; expected 0 to {d - 1}")
+    return chosen
 
 
 def _checked_truth(truth: Mapping[str, Any] | None, posterior: Posterior) -> dict[str, np.ndarray]:
@@ -185,20 +198,20 @@ def _label(posterior: Posterior, level: str, vector: int) -> str:
     return f"{level} {vector}" if hierarchy is None else hierarchy[level].label_of(vector)
 
 
-def _name_rows(axes: Axes, posterior: Posterior, level: str, size: int) -> None:
-    axes.set_yticks(np.arange(size), [_label(posterior, level, i) for i in range(size)])
-    axes.set_ylim(size - 0.5, -0.5)
+def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
+    """A row for each label, from top to bottom."""
+    from ...models.picture.look import bare
+
+    axes.set_yticks(np.arange(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color="0.92", linewidth=0.8)
     bare(axes, "left")
-    whole = posterior.mean[level].shape[0]
-    if size < whole:
-        axes.set_title(f"{level}: the first {size} of {whole:,}", loc="left", fontsize="medium")
 
 
 def _what(posterior: Posterior, component: int) -> str:
-    """What a picture shows, in words."""
+    """The label of an axis."""
     d = next(iter(posterior.mean.values())).shape[1]
     words = ("first", "second", "third")
     which = words[component] if component < len(words) else f"{component + 1}th"

@@ -1,8 +1,12 @@
-"""The guides of `Svi`: Gaussian laws of the vector of all unknowns, and how each climbs to its best."""
+"""The guides of `Svi`: Gaussian laws of the vector of all unknowns, each with its optimiser.
 
-from abc import ABC, abstractmethod
+`start` gives the optimiser's state for a narrow guide around a location; `fit` makes a step up the
+evidence lower bound for each of its keys, and gives the bound at each; `factors` is the guide in the form
+that all share. A batch is fitted until the guide converges; the steps after one observation only follow
+what is new.
+"""
+
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +18,12 @@ from numpyro.optim import Adam
 
 from .natural_gradient import RootNormal, climb, lower_bound
 
-__all__ = ["RATES", "AdamGuide", "Guide", "GuideFactors", "NaturalGuide"]
+__all__ = ["RATES", "AdamGuide", "GuideFactors", "NaturalGuide"]
 
 # The guides by name, each with its learning rate.
 RATES = {"full_rank": 0.5, "low_rank": 0.05, "mean_field": 0.05}
 
-# The negative log joint density of the unknowns and what was seen.
+# The negative log joint density of the unknowns and the observations.
 Energy = Callable[[Float[Array, " N"]], Float[Array, ""]]
 
 
@@ -38,49 +42,21 @@ class GuideFactors(NamedTuple):
         return self.loc + own + shared
 
 
-@dataclass(frozen=True)
-class Guide(ABC):
-    """A family of laws; a member of it is kept as its optimiser keeps it.
-
-    Attributes:
-        rate: the learning rate.
-        particles: draws for a gradient.
-    """
+class NaturalGuide(NamedTuple):
+    """A full covariance, fitted by natural gradients from `particles` draws each."""
 
     rate: float
     particles: int
 
-    @abstractmethod
-    def start(self, key: Array, loc: Float[Array, " N"]) -> Any:
-        """A narrow member around `loc`."""
-
-    @abstractmethod
-    def fit(
-        self, begun: Any, energy: Energy, keys: Array, is_whole: bool
-    ) -> tuple[Any, Float[Array, " steps"]]:
-        """A step for each of the keys up the evidence lower bound; also its value at each of them.
-
-        A whole fit comes to rest; the steps after one observation are to follow what is new in it.
-        """
-
-    @abstractmethod
-    def factors(self, fit: Any) -> GuideFactors:
-        """The member in the form that all guides share."""
-
-
-@dataclass(frozen=True)
-class NaturalGuide(Guide):
-    """A full covariance, fitted by natural gradients; a member is a `RootNormal`."""
-
     def start(self, key: Array, loc: Float[Array, " N"]) -> RootNormal:
-        """A narrow member around `loc`."""
+        """A narrow guide around `loc`."""
         return RootNormal(loc, 0.3 * jnp.eye(loc.shape[0]))
 
     def fit(
-        self, begun: RootNormal, energy: Energy, keys: Array, is_whole: bool
+        self, fit: RootNormal, energy: Energy, keys: Array, is_batch: bool
     ) -> tuple[RootNormal, Float[Array, " steps"]]:
-        """Natural gradients, whose rate falls to a hundredth in a whole fit and else to a tenth."""
-        steps, lowest = keys.shape[0], 0.01 if is_whole else 0.1
+        """Natural gradients, whose rate falls to a hundredth for a batch and else to a tenth."""
+        steps, lowest = keys.shape[0], 0.01 if is_batch else 0.1
         rates = self.rate * lowest ** (jnp.arange(steps) / steps)
 
         def step(law: RootNormal, now: tuple[Array, Array]) -> tuple[RootNormal, Array]:
@@ -90,21 +66,22 @@ class NaturalGuide(Guide):
             # One bad draw must not spoil the guide; a bad guide shows in the bound.
             return climb(law, noise, slopes, rate), lower_bound(law, noise, energies)
 
-        return jax.lax.scan(step, begun, (keys, rates))
+        return jax.lax.scan(step, fit, (keys, rates))
 
     def factors(self, fit: RootNormal) -> GuideFactors:
-        """The member in the form that all guides share."""
+        """The guide in the form that all share."""
         return GuideFactors(fit.loc, jnp.zeros_like(fit.loc), fit.root)
 
 
-@dataclass(frozen=True)
-class AdamGuide(Guide):
-    """A diagonal and `rank` further directions, fitted by NumPyro's `Adam`, whose state a member is."""
+class AdamGuide(NamedTuple):
+    """A diagonal and `rank` further directions, fitted by NumPyro's `Adam` from `particles` draws each."""
 
+    rate: float
+    particles: int
     rank: int = 0
 
     def start(self, key: Array, loc: Float[Array, " N"]) -> Any:
-        """A narrow member around `loc`."""
+        """A narrow guide around `loc`."""
         size = loc.shape[0]
         parameters = {"loc": loc, "log_scale": jnp.full(size, jnp.log(0.3))}
         if self.rank:
@@ -112,12 +89,12 @@ class AdamGuide(Guide):
         return self._optimiser(None).init(parameters)
 
     def fit(
-        self, begun: Any, energy: Energy, keys: Array, is_whole: bool
+        self, fit: Any, energy: Energy, keys: Array, is_batch: bool
     ) -> tuple[Any, Float[Array, " steps"]]:
-        """Adam, begun anew in a whole fit and else going on from its moments."""
-        optimiser = self._optimiser(keys.shape[0] if is_whole else None)
-        if is_whole:
-            begun = optimiser.init(optimiser.get_params(begun))
+        """Adam, started anew for a batch and else continued with its moments."""
+        optimiser = self._optimiser(keys.shape[0] if is_batch else None)
+        if is_batch:
+            fit = optimiser.init(optimiser.get_params(fit))
 
         def loss(parameters: dict[str, Array], key: Array) -> Array:
             law: Any = _law(parameters)
@@ -134,10 +111,10 @@ class AdamGuide(Guide):
             )
             return optimiser.update(slope, state), -value
 
-        return jax.lax.scan(step, begun, keys)
+        return jax.lax.scan(step, fit, keys)
 
     def factors(self, fit: Any) -> GuideFactors:
-        """The member in the form that all guides share."""
+        """The guide in the form that all share."""
         parameters = self._optimiser(None).get_params(fit)
         loc, scale = parameters["loc"], jnp.exp(parameters["log_scale"])
         factor = parameters.get("factor", jnp.zeros((loc.shape[0], 0)))

@@ -1,9 +1,9 @@
-"""What an approximate backend aims at: the posterior of a hierarchy or of a program written by hand."""
+"""The posterior that `Nuts` and `Svi` approximate, of a hierarchy or of a program written by hand."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -16,18 +16,16 @@ from numpyro.primitives import Messenger
 from ...models import Gaussian, Hierarchy, Reward
 from ...models.arrays import as_count
 from ...models.data import Observations, as_observations
-from ...models.pytrees import register_declaration
+from ...models.declaration import Declaration
 from ..buffer import Buffer
-from ..observation import one_observation
 
 __all__ = ["Position", "Target", "as_target"]
 
 Position = dict[str, Array]
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A NumPyro program, and what it calls things.
+class Target(Declaration):
+    """A NumPyro program, with the names and shapes of its sites.
 
     Attributes:
         hierarchy: the declaration, or None for a program written by hand.
@@ -39,23 +37,28 @@ class Target:
     """
 
     hierarchy: Hierarchy | None
-    function: Callable[..., Any] | None
-    action_site: str
-    levels: tuple[str, ...]
-    num_actions: int
-    dim: int
+    function: Callable[..., Any] | None = eqx.field(static=True)
+    action_site: str = eqx.field(static=True)
+    levels: tuple[str, ...] = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
 
     @property
     def reward(self) -> Reward:
-        """The family that rewards are checked against; any number will do for a program by hand."""
+        """The family that rewards are checked against; a program by hand may have any number."""
         return Gaussian(1.0) if self.hierarchy is None else self.hierarchy.reward
+
+    @property
+    def source(self) -> Any:
+        """The hierarchy, or the program written by hand."""
+        return self.hierarchy or self.function
 
     def model(self, buffer: Buffer) -> None:
         """The program on the observations of a buffer; blank rows add nothing."""
         mask = buffer.actions >= 0
         actions = jnp.where(mask, buffer.actions, 0)
-        # A NaN in a blank row would reach the gradient through its mask. Ones rather than zeros, which
-        # a program that takes a logarithm or divides by a length would turn into NaN.
+        # A NaN in a blank row would reach the gradient through its mask. A program that takes the
+        # logarithm of a context, or divides by its length, would turn zeros into NaN: hence ones.
         contexts = jnp.where(mask[:, None], buffer.contexts, 1.0)
         rewards = jnp.where(mask, buffer.rewards, 0.0)
         program = self.function if self.hierarchy is None else self.hierarchy.program
@@ -92,7 +95,7 @@ class Target:
         return {k: v for k, v in sites.items() if k not in {f"{name}_base" for name in levels}}
 
     def plain_levels(self, buffer: Buffer) -> tuple[str, ...]:
-        """The levels whose vectors are unconstrained positions themselves, as they stand."""
+        """The levels whose vectors are themselves unconstrained positions."""
         trace = handlers.trace(handlers.seed(self.model, jax.random.key(0))).get_trace(buffer)
         latents = {name: site["fn"].support for name, site in trace.items() if _is_latent(site)}
         return tuple(n for n in self.levels if n in latents and _is_plain(latents[n]))
@@ -102,6 +105,7 @@ class Target:
         K, d = self.num_actions, self.dim
         return as_observations(contexts, actions, rewards, dim=d, num_actions=K, reward=self.reward)
 
+    @jax.jit
     def moments(
         self, positions: dict[str, Array], buffer: Buffer
     ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -110,17 +114,6 @@ class Target:
         mean = jax.tree.map(lambda leaf: leaf.mean(0), draws)
         return mean, jax.tree.map(_covariances, draws)
 
-    def one_observation(self, context: Any, action: Any, reward: Any) -> tuple[Array, Array, Array]:
-        """One observation, checked."""
-        return one_observation(self, context, action, reward)
-
-
-register_declaration(
-    Target,
-    arrays=("hierarchy",),
-    static=("function", "action_site", "levels", "num_actions", "dim"),
-)
-
 
 def _covariances(draws: Float[Array, "n size d"]) -> Float[Array, "size d d"]:
     centred = draws - draws.mean(0)
@@ -128,7 +121,7 @@ def _covariances(draws: Float[Array, "n size d"]) -> Float[Array, "size d d"]:
 
 
 class _MaskReward(Messenger):
-    """Leave masked rows out of the `reward` site, whatever program it stands in."""
+    """Leave masked rows out of the `reward` site of any program."""
 
     def __init__(self, mask: Array):
         super().__init__(None)
@@ -146,6 +139,8 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
     (K, dim), and an observed site `reward` with a law for each observation. Its unknowns must be
     continuous.
     """
+    if isinstance(program, Target):
+        return program
     if isinstance(program, Hierarchy):
         levels = tuple(level.name for level in program.levels)
         return Target(program, None, levels[-1], levels, program.num_actions, program.dim)
@@ -162,7 +157,7 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
     trace = _abstract_trace(program, as_count(dim, f"{backend} dim"), backend)
     _check_reward(trace, backend)
     _check_continuous(trace, backend)
-    sites = {name: site.shape for name, site in trace.items()}
+    sites = {name: jnp.shape(site["value"]) for name, site in trace.items()}
     if actions not in sites or len(sites[actions]) != 2 or sites[actions][1] != dim:
         raise ValueError(
             f"{backend}: the program has no site '{actions}' of shape (K, {dim}); it has "
@@ -170,7 +165,20 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
             "Name the action site with actions=..."
         )
     levels = tuple(n for n, s in sites.items() if len(s) == 2 and s[1] == dim and n != actions)
-    return Target(None, program, actions, (*levels, actions), sites[actions][0], dim)
+    return Target(None, _plain(program), actions, (*levels, actions), sites[actions][0], dim)
+
+
+def _plain(program: Any) -> Callable[..., Any]:
+    """The program as a function that can be a static field, also where it is a method of a pytree."""
+    if not isinstance(program, eqx.Module):
+        return program
+    method: Any = program
+
+    def function(*rows: Any) -> Any:
+        return method(*rows)
+
+    function.__module__, function.__qualname__ = method.__module__, method.__qualname__
+    return function
 
 
 def _is_latent(site: dict[str, Any]) -> bool:
@@ -185,55 +193,43 @@ def _is_plain(support: Any) -> bool:
     return isinstance(transform, IdentityTransform)
 
 
-class _Site(NamedTuple):
-    """What is known of a program's site before it has seen any numbers."""
-
-    shape: tuple[int, ...]
-    is_latent: bool
-    is_observed: bool
-    law: Any
-
-
-def _check_reward(trace: dict[str, _Site], backend: str) -> None:
-    """The site must take the rewards, one law for each, or it cannot be masked row by row."""
+def _check_reward(trace: dict[str, Any], backend: str) -> None:
+    """The site must observe the rewards, one law for each, or it cannot be masked row by row."""
     if "reward" not in trace:
         raise ValueError(f"{backend}: the program has no site 'reward'; it has {sorted(trace)}")
     site = trace["reward"]
-    if not site.is_observed:
+    if site["type"] != "sample" or not site["is_observed"]:
         raise ValueError(
             f"{backend}: the program's site 'reward' is not observed; expected "
             "numpyro.sample('reward', <law>, obs=rewards)"
         )
-    if site.law.event_shape or len(site.law.batch_shape) > 1:
+    law = site["fn"]
+    if law.event_shape or len(law.batch_shape) > 1:
         raise ValueError(
             f"{backend}: on 2 observations the program's site 'reward' has a law of batch shape "
-            f"{site.law.batch_shape} and event shape {site.law.event_shape}; expected one law for "
+            f"{law.batch_shape} and event shape {law.event_shape}; expected one law for "
             "each observation, batch shape (2,) and event shape (): leave out to_event"
         )
 
 
-def _check_continuous(trace: dict[str, _Site], backend: str) -> None:
+def _check_continuous(trace: dict[str, Any], backend: str) -> None:
     for name, site in trace.items():
-        if site.is_latent and site.law.support.is_discrete:
+        if _is_latent(site) and site["fn"].support.is_discrete:
             raise ValueError(
                 f"{backend}: the program's site '{name}' is discrete; expected unknowns with "
                 "gradients: sum it out, for instance with numpyro.distributions.Mixture"
             )
 
 
-def _abstract_trace(program: Callable[..., Any], dim: int, backend: str) -> dict[str, _Site]:
-    """A program's sites, found by running it abstractly on two blank observations."""
-    found: dict[str, _Site] = {}
+def _abstract_trace(program: Callable[..., Any], dim: int, backend: str) -> dict[str, Any]:
+    """A program's sites with their shapes, found by running it abstractly on two blank observations."""
+    found: dict[str, Any] = {}
 
     def run(key: Array) -> None:
         blank = jnp.ones((2, dim)), jnp.zeros(2, jnp.int32), jnp.zeros(2)
         trace = handlers.trace(handlers.seed(program, key)).get_trace(*blank)
-        for name, site in trace.items():
-            if site["type"] in ("sample", "deterministic"):
-                sampled = site["type"] == "sample"
-                observed = sampled and site["is_observed"]
-                shape = jnp.shape(site["value"])
-                found[name] = _Site(shape, sampled and not observed, observed, site.get("fn"))
+        kinds = ("sample", "deterministic")
+        found.update({name: site for name, site in trace.items() if site["type"] in kinds})
 
     try:
         jax.eval_shape(run, jax.random.key(0))

@@ -5,23 +5,14 @@ level by level, as plates, with an arrow for each parent. Either way it is shape
 links. Heights are negative: the top edge is at zero.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..level import Level
-from ..weights import Sparse, is_learned
-from .lettering import (
-    LINE,
-    TITLE,
-    Lettering,
-    letter_level,
-    measure,
-    say_law,
-    say_reward,
-    say_weights,
-)
+from .lettering import LINE, TITLE, Lettering, describe_law, describe_reward, letter_level, measure
 from .routes import CLEARANCE, LANES, Arrow, Key, Link, Node, Row, place_texts, route
 
 if TYPE_CHECKING:
@@ -71,10 +62,9 @@ def lay_out(hierarchy: "Hierarchy") -> Layout:
     else:
         shapes, legend, links = _plates(ranked), 0.0, list(_level_links(hierarchy))
     links += [Link(f"arrow:{name}:{i}:reward", (name, i), REWARD) for name, i in shapes[-1]]
-    notes = [
-        [Note(_title(level), say_law(level, hierarchy.dim)) for level in row] for row in ranked
-    ]
-    notes.append([Note("reward", say_reward(hierarchy.reward, hierarchy.actions.name))])
+    dim, reward = hierarchy.dim, describe_reward(hierarchy.reward, hierarchy.actions.name)
+    notes = [[Note(_title(level), describe_law(level, dim)) for level in row] for row in ranked]
+    notes.append([Note("reward", reward)])
     column = _column_width([note for row in notes for note in row])
     half = _half_width(shapes, _room_beside(ranked, links))
     shapes.append({REWARD: _observed("reward")})
@@ -112,29 +102,22 @@ def _room_beside(ranked: list[list[Level]], links: list[Link]) -> list[float]:
 def _vector_links(hierarchy: "Hierarchy") -> Iterator[Link]:
     """A link for each weight that is not zero or not known; matrices count by spectral norm."""
     for level in hierarchy.levels:
-        for parent, weights in (level.parents or {}).items():
-            if isinstance(weights, Sparse):
-                indices = np.asarray(weights.indices)
-                shape, values = indices.shape, weights.values
-            else:
-                shape, values = (level.size, hierarchy[parent].size), weights
-                indices = np.broadcast_to(np.arange(shape[1]), shape)
-            learned = is_learned(weights)
-            values = np.ones(shape) if learned else np.asarray(values, float)
-            if values.ndim == 4:
-                values = np.linalg.norm(values, ord=2, axis=(2, 3))
+        for parent, arrows in level.arrows.items():
+            indices, values = arrows.strengths(level.size, hierarchy[parent].size)
             for i, j in np.argwhere(values):
-                tail, head = (parent, int(indices[i, j])), (level.name, int(i))
-                kind = "learned" if learned else "negative" if values[i, j] < 0 else "positive"
-                gid = f"arrow:{parent}:{tail[1]}:{level.name}:{i}"
-                yield Link(gid, tail, head, kind, 0.0 if learned else abs(float(values[i, j])))
+                k, weight = int(indices[i, j]), float(values[i, j])
+                kind = "learned" if arrows.is_learned else "negative" if weight < 0 else "positive"
+                gid = f"arrow:{parent}:{k}:{level.name}:{i}"
+                strength = 0.0 if arrows.is_learned else abs(weight)
+                yield Link(gid, (parent, k), (level.name, int(i)), kind, strength)
 
 
 def _level_links(hierarchy: "Hierarchy") -> Iterator[Link]:
     for level in hierarchy.levels:
-        for parent, weights in (level.parents or {}).items():
-            kind = "learned" if is_learned(weights) else "plain"
-            gid, text = f"arrow:{parent}:{level.name}", say_weights(weights, hierarchy[parent].size)
+        for parent, arrows in level.arrows.items():
+            gid, kind = f"arrow:{parent}:{level.name}", "learned" if arrows.is_learned else "plain"
+            words = arrows.describe(hierarchy[parent].size)
+            text = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", words)
             yield Link(gid, (parent, 0), (level.name, 0), kind, text=text)
 
 

@@ -1,6 +1,5 @@
-"""What the picture of a hierarchy says in words, and how much room the words take, in inches."""
+"""The texts in the picture of a hierarchy, and how much room they take, in inches."""
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -9,13 +8,11 @@ import numpy as np
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-from ..covariance import is_joint
-from ..describe import describe_weights
+from ..laws import law_name
 from ..level import Level
-from ..rewards import Gaussian, Reward, law_name
-from ..weights import Weights
+from ..rewards import Gaussian, Reward
 
-__all__ = ["FONT", "Lettering", "letter_level", "measure", "say_law", "say_reward", "say_weights"]
+__all__ = ["FONT", "Lettering", "describe_law", "describe_reward", "letter_level", "measure"]
 
 FONT = "DejaVu Sans"  # comes with matplotlib: pictures look the same on every machine
 TITLE, BODY, SMALLEST = 10.0, 9.0, 8.0  # points
@@ -61,12 +58,11 @@ def letter_level(level: Level, radius: float, pitch: float) -> list[Lettering]:
         place = "below" if level.parents else "above"
         return [Lettering(_wrap(label, pitch - 0.08), SMALLEST, place) for label in labels]
     names = [f"{level.name}$_{{{i}}}$" for i in range(level.size)]
-    initials = [f"${level.name.strip('_')[:1] or 'v'}_{{{i}}}$" for i in range(level.size)]
     size = _fitting_size(names, radius)
-    return [
-        Lettering(name, size) if size else Lettering(i)
-        for name, i in zip(names, initials, strict=True)
-    ]
+    if size:
+        return [Lettering(name, size) for name in names]
+    initial = level.name.strip("_")[:1] or "v"
+    return [Lettering(f"${initial}_{{{i}}}$") for i in range(level.size)]
 
 
 def _fitting_size(texts: Sequence[str], radius: float) -> float:
@@ -97,13 +93,13 @@ def _shorten(line: str, width: float) -> str:
     return kept
 
 
-def say_law(level: Level, dim: int) -> list[str]:
+def describe_law(level: Level, dim: int) -> list[str]:
     """The law of a level's vectors, a few words a line."""
     family = "Normal" if level.family is None else _name_of(level.family, "family")
     if level.scale is not None:
         lines = [family, f"scale ~ {law_name(level.scale)} (learned)"]
     else:
-        lines = [f"{family}, {_say_cov(level.cov, level.size, dim)}"]
+        lines = [f"{family}, {level.covariance(dim).describe()}"]
     if np.any(level.mean):
         word = "intercept" if level.parents else "mean"
         lines.append(f"{word} {float(level.mean):.3g}" if level.mean.ndim == 0 else f"{word} given")
@@ -112,7 +108,7 @@ def say_law(level: Level, dim: int) -> list[str]:
     return lines
 
 
-def say_reward(reward: Reward, actions: str) -> list[str]:
+def describe_reward(reward: Reward, actions: str) -> list[str]:
     """The law of the reward, a few words a line."""
     lines = [type(reward).__name__]
     if isinstance(reward, Gaussian) and reward.is_learned:
@@ -120,20 +116,6 @@ def say_reward(reward: Reward, actions: str) -> list[str]:
     elif isinstance(reward, Gaussian):
         lines = [f"Gaussian, noise {float(reward.noise):.3g}"]
     return [*lines, f"of context · {actions}"]
-
-
-def say_weights(weights: Weights, parent_size: int) -> str:
-    """`describe_weights` with thousands separated."""
-    words = describe_weights(weights, parent_size)
-    return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", words)
-
-
-def _say_cov(cov: Any, size: int, dim: int) -> str:
-    if cov.ndim == 0:
-        return f"cov {float(cov):.3g}"
-    if is_joint(cov, size, dim):
-        return "joint cov"
-    return {1: "diagonal cov", 2: "full cov", 3: "cov per vector"}[cov.ndim]
 
 
 def _name_of(function: Callable[..., Any], word: str) -> str:

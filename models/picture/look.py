@@ -1,4 +1,4 @@
-"""How all pictures of mixts look: colours every eye tells apart, and more than colour to tell lines by.
+"""The look of all pictures of mixts: lines differ in colour, dashes and markers.
 
 `plt.style.use(STYLE)` gives a picture of one's own the same look.
 """
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 __all__ = ["COLOURS", "DASHES", "INK", "MARKERS", "SAVED", "STYLE", "Picture", "bare", "blank"]
 
-# Okabe and Ito's colours, told apart by every eye; in grey, dashes and markers tell lines apart.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; in grey, dashes and markers differ.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "X", "P")

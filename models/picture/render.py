@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -15,8 +14,7 @@ from matplotlib.text import Text
 
 from ..arrays import is_concrete
 from ..picture import look
-from ..weights import Sparse
-from .layout import MARGIN, Layout, Note, lay_out
+from .layout import MARGIN, Layout, lay_out
 from .lettering import BODY, FONT, GAP, LINE, SMALLEST, TITLE
 from .look import INK, SAVED
 from .routes import SHEET, Arrow, Node, Point, along
@@ -27,17 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 LATENT, OBSERVED = "#eef5fa", "#d4d4d4"
-COLOURS = {"positive": look.COLOURS[0], "negative": look.COLOURS[1], "learned": INK, "plain": INK}
-DASHES = {
-    "positive": "solid",
-    "negative": (0, (4.0, 2.0)),
-    "learned": (0, (1.0, 1.5)),
-    "plain": "solid",
-}
-MEANING = {
-    "positive": "weight (thicker: larger)",
-    "negative": "negative weight",
-    "learned": "learned weight",
+# The kind of an arrow -> its colour, its dashes, and its meaning in the legend.
+STROKES: dict[str, tuple[str, Any, str]] = {
+    "positive": (look.COLOURS[0], "solid", "weight (thicker: larger)"),
+    "negative": (look.COLOURS[1], (0, (4.0, 2.0)), "negative weight"),
+    "learned": (INK, (0, (1.0, 1.5)), "learned weight"),
+    "plain": (INK, "solid", ""),
 }
 OUTLINE: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.0, "zorder": 3}
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -88,12 +81,11 @@ def _check_drawable(hierarchy: "Hierarchy") -> None:
             "values yet; expected concrete numbers: return the hierarchy, and render it outside"
         )
     for level in hierarchy.levels:
-        for parent, weights in (level.parents or {}).items():
-            array = weights.indices if isinstance(weights, Sparse) else weights
-            if isinstance(array, Array) and array.ndim not in (2, 4):
+        for parent, arrows in level.arrows.items():
+            if not arrows.is_learned and len(arrows.shape) not in (2, 4):
                 raise ValueError(
                     f"render: level '{level.name}': weights for parent '{parent}' have shape "
-                    f"{array.shape}, as of many hierarchies stacked by vmap; expected one: take "
+                    f"{arrows.shape}, as of many hierarchies stacked by vmap; expected one: take "
                     "jax.tree.map(lambda leaf: leaf[0], hierarchy)"
                 )
 
@@ -104,16 +96,19 @@ def _draw(axes: Axes, layout: Layout) -> None:
     for node in layout.nodes:
         _draw_node(axes, node)
     for note in layout.notes:
-        _draw_note(axes, note)
-    kinds = {arrow.kind for arrow in layout.arrows if not arrow.text}
-    if kinds - {"plain"}:
+        _write(axes, MARGIN, note.y, note.title, TITLE, va="top", weight="bold")
+        for number, line in enumerate(note.lines, start=1):
+            _write(axes, MARGIN, note.y - number * LINE, line, va="top")
+    kinds = {arrow.kind for arrow in layout.arrows if not arrow.text} - {"plain"}
+    if kinds:
         _draw_legend(axes, layout, kinds)
 
 
 def _draw_arrow(axes: Axes, arrow: Arrow) -> None:
-    colour, width = _shade(COLOURS[arrow.kind], arrow.strength), 0.7 + 1.6 * arrow.strength
+    colour, dashes, _ = STROKES[arrow.kind]
+    colour, width = _shade(colour, arrow.strength), 0.7 + 1.6 * arrow.strength
     shaft, head = _shaft_and_head(arrow.points, length=0.07 + 0.02 * width)
-    stroke = {"color": colour, "linewidth": width, "linestyle": DASHES[arrow.kind]}
+    stroke: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
     line = Line2D(*np.transpose(shaft), dash_capstyle="butt", gid=arrow.gid, zorder=1, **stroke)
     axes.add_line(line)
     axes.add_patch(Polygon(head, facecolor=colour, linewidth=0.0, zorder=1))
@@ -140,62 +135,34 @@ def _shade(colour: str, strength: float) -> tuple[float, ...]:
 
 def _draw_node(axes: Axes, node: Node) -> None:
     if node.kind == "plate":
-        _draw_plate(axes, node)
+        width, height = 2 * node.half_width, 2 * node.half_height
+        box: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.08", "facecolor": LATENT}
+        for shift in SHEET * np.arange(node.sheets, -1, -1):
+            corner = node.x - node.half_width + shift, node.y - node.half_height + shift
+            gid = None if shift else node.gid
+            axes.add_patch(FancyBboxPatch(corner, width, height, gid=gid, **box, **OUTLINE))
     else:
         fill = OBSERVED if node.kind == "observed" else LATENT
         centre, radius = (node.x, node.y), node.half_height
         axes.add_patch(Circle(centre, radius, facecolor=fill, gid=node.gid, **OUTLINE))
     text, size, place = node.lettering
+    away, va = {"inside": (0, "center"), "above": (1, "bottom"), "below": (-1, "top")}[place]
     weight = "bold" if node.kind == "plate" else "normal"
-    if place == "inside":
-        _write(axes, node.x, node.y, text, size, ha="center", va="center", weight=weight)
-    elif place == "above":
-        _write(axes, node.x, node.y + node.half_height + GAP, text, size, ha="center", va="bottom")
-    else:
-        _write(axes, node.x, node.y - node.half_height - GAP, text, size, ha="center", va="top")
-
-
-def _draw_plate(axes: Axes, node: Node) -> None:
-    corner = node.x - node.half_width, node.y - node.half_height
-    for sheet in range(node.sheets, -1, -1):
-        box = FancyBboxPatch(
-            (corner[0] + sheet * SHEET, corner[1] + sheet * SHEET),
-            2 * node.half_width,
-            2 * node.half_height,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=LATENT,
-            gid=node.gid if sheet == 0 else None,
-            **OUTLINE,
-        )
-        axes.add_patch(box)
-
-
-def _draw_note(axes: Axes, note: Note) -> None:
-    _write(axes, MARGIN, note.y, note.title, TITLE, va="top", weight="bold")
-    for number, line in enumerate(note.lines, start=1):
-        _write(axes, MARGIN, note.y - number * LINE, line, va="top")
+    y = node.y + away * (node.half_height + GAP)
+    _write(axes, node.x, y, text, size, ha="center", va=va, weight=weight)
 
 
 def _draw_legend(axes: Axes, layout: Layout, kinds: set[str]) -> None:
     """What the strokes mean, in one line below the picture."""
     strokes = [
-        Line2D([], [], color=COLOURS[kind], linestyle=DASHES[kind], linewidth=1.6, label=meaning)
-        for kind, meaning in MEANING.items()
+        Line2D([], [], color=colour, linestyle=dashes, linewidth=1.6, label=meaning)
+        for kind, (colour, dashes, meaning) in STROKES.items()
         if kind in kinds
     ]
-    axes.legend(
-        handles=strokes,
-        loc="lower left",
-        bbox_to_anchor=(MARGIN, 0.5 * MARGIN - layout.height),
-        bbox_transform=axes.transData,
-        borderaxespad=0.0,
-        borderpad=0.0,
-        frameon=False,
-        handlelength=2.6,
-        labelcolor=INK,
-        ncols=len(strokes),
-        prop={"family": FONT, "size": SMALLEST},
-    )
+    place = {"loc": "lower left", "bbox_to_anchor": (MARGIN, 0.5 * MARGIN - layout.height)}
+    place |= {"bbox_transform": axes.transData, "borderaxespad": 0.0, "borderpad": 0.0}
+    look = {"frameon": False, "handlelength": 2.6, "labelcolor": INK, "ncols": len(strokes)}
+    axes.legend(handles=strokes, prop={"family": FONT, "size": SMALLEST}, **place, **look)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, size: float = BODY, **style: Any) -> Text:

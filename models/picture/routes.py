@@ -46,7 +46,7 @@ class Node(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What an arrow says, before it is routed. Shapes are named by level and index."""
+    """What an arrow ties and shows, before it is routed. Shapes are named by level and index."""
 
     gid: str
     tail: Key
@@ -81,16 +81,16 @@ def route(links: list[Link], rows: list[Row]) -> list[Arrow]:
     tails = [place[link.tail].nodes[link.tail] for link in links]
     heads = [place[link.head].nodes[link.head] for link in links]
     stops = _stops(tails, heads, rows)
-    feet = _fan(
-        tails, [s[0] if s else (head.x, head.y) for s, head in zip(stops, heads, strict=True)]
-    )
-    crowns = _fan(
-        heads, [s[-1] if s else (tail.x, tail.y) for s, tail in zip(stops, tails, strict=True)]
-    )
+    ways = [
+        [(tail.x, tail.y), *between, (head.x, head.y)]
+        for tail, between, head in zip(tails, stops, heads, strict=True)
+    ]
+    feet, crowns = _fan(tails, [way[1] for way in ways]), _fan(heads, [way[-2] for way in ways])
     strongest = max(link.weight for link in links) or 1.0
     arrows = []
     for n, link in enumerate(links):
-        foot, crown = _foot(tails[n], feet[n], place[link.tail].bottom), _crown(heads[n], crowns[n])
+        foot, head = _foot(tails[n], feet[n], place[link.tail].bottom), heads[n]
+        crown = head.x + crowns[n], head.y + _edge(head, crowns[n]) + head.rise
         points = _bend([foot[-1], *stops[n], crown]) if stops[n] else [foot[-1], crown]
         strength = link.weight / strongest if link.weight else STRENGTH
         arrows.append(Arrow(link.gid, link.kind, [*foot[:-1], *points], strength, link.text))
@@ -113,9 +113,8 @@ def _stops(tails: list[Node], heads: list[Node], rows: list[Row]) -> list[list[P
 
 def _lanes(passing: dict[int, float], row: Row) -> dict[int, float]:
     """Where arrows that would pass a row at these places pass it instead: in the nearest gap."""
-    sides = sorted(
-        (n.x - n.reach - CLEARANCE, n.x + n.reach + CLEARANCE) for n in row.nodes.values()
-    )
+    reaches = [(node.x, node.reach + CLEARANCE) for node in row.nodes.values()]
+    sides = sorted((x - reach, x + reach) for x, reach in reaches)
     gaps = [(a[1], b[0]) for a, b in pairwise(sides) if b[0] - a[1] > CLEARANCE]
     first, last = sides[0][0], sides[-1][1]
     gaps = [(first - LANES, first), *gaps, (last, last + LANES)]
@@ -126,10 +125,8 @@ def _lanes(passing: dict[int, float], row: Row) -> dict[int, float]:
     for (low, high), members in groups.items():
         width = min(high - low, 1.5 * CLEARANCE * (len(members) - 1))
         centre = np.mean([passing[n] for n in members])
-        centre = min(max(centre, low + width / 2), high - width / 2)
-        lanes |= zip(
-            members, np.linspace(centre - width / 2, centre + width / 2, len(members)), strict=True
-        )
+        start = min(max(centre - width / 2, low), high - width)
+        lanes |= zip(members, np.linspace(start, start + width, len(members)), strict=True)
     return lanes
 
 
@@ -159,10 +156,6 @@ def _foot(tail: Node, shift: float, bottom: float) -> list[Point]:
     return [(tail.x + shift, tail.y - _edge(tail, shift))]
 
 
-def _crown(head: Node, shift: float) -> Point:
-    return head.x + shift, head.y + _edge(head, shift) + head.rise
-
-
 def _edge(node: Node, shift: float) -> float:
     """How far the edge of a shape is from the height of its centre."""
     height = node.half_height
@@ -171,24 +164,21 @@ def _edge(node: Node, shift: float) -> float:
 
 def _bend(points: list[Point]) -> list[Point]:
     """A line through the points: curved between rows, vertical where it passes one."""
-    path = points[:1]
-    for step, (here, there) in enumerate(pairwise(points)):
-        path += [there] if step % 2 else _curve(here, there)
-    return path
-
-
-def _curve(here: Point, there: Point) -> list[Point]:
-    """A cubic that leaves and arrives vertically."""
-    (x0, y0), (x1, y1) = here, there
     t = np.linspace(0.0, 1.0, 17)[1:]
-    ease = t * t * (3 - 2 * t)
-    y = y0 + (y1 - y0) * (1.5 * t * (1 - t) + t**3)
-    return [(float(a), float(b)) for a, b in zip(x0 + (x1 - x0) * ease, y, strict=True)]
+    across, down = t * t * (3 - 2 * t), 1.5 * t * (1 - t) + t**3  # leaves and arrives vertically
+    path = points[:1]
+    for step, ((x0, y0), (x1, y1)) in enumerate(pairwise(points)):
+        curve = zip(x0 + (x1 - x0) * across, y0 + (y1 - y0) * down, strict=True)
+        path += [(x1, y1)] if step % 2 else [(float(x), float(y)) for x, y in curve]
+    return path
 
 
 def place_texts(arrows: list[Arrow], nodes: list[Node]) -> list[Arrow]:
     """Give each text the place along its arrow where it hides the least."""
-    taken = [_box(node) for node in nodes]
+    boxes: list[Box] = []
+    for node in nodes:
+        x, y = node.x + node.rise / 2, node.y + node.rise / 2  # with the sheets behind a plate
+        boxes.append((x, y, node.half_width + node.rise / 2, node.half_height + node.rise / 2))
     lines = [along(arrow.points, np.linspace(0.0, 1.0, 41)) for arrow in arrows]
     placed = list(arrows)
     # Short arrows first: long ones have more places to choose from.
@@ -197,17 +187,11 @@ def place_texts(arrows: list[Arrow], nodes: list[Node]) -> list[Arrow]:
             half = measure(arrows[n].text) / 2 + 0.06, 0.13
             others = np.concatenate(lines[:n] + lines[n + 1 :])
             spots = along(arrows[n].points, SPOTS)
-            hidden = [_hidden(spot, half, taken, others) for spot in spots]
+            hidden = [_hidden(spot, half, boxes, others) for spot in spots]
             x, y = map(float, spots[np.argmin(hidden)])
-            taken.append((x, y, *half))
+            boxes.append((x, y, *half))
             placed[n] = arrows[n]._replace(text_at=(x, y))
     return placed
-
-
-def _box(node: Node) -> Box:
-    """The shape with its sheets."""
-    rise = node.rise / 2
-    return node.x + rise, node.y + rise, node.half_width + rise, node.half_height + rise
 
 
 def along(points: list[Point], shares: Any) -> np.ndarray:
@@ -218,8 +202,8 @@ def along(points: list[Point], shares: Any) -> np.ndarray:
     return np.stack([np.interp(at, length, x), np.interp(at, length, y)], axis=-1)
 
 
-def _hidden(spot: np.ndarray, half: Point, taken: list[Box], points: np.ndarray) -> int:
+def _hidden(spot: np.ndarray, half: Point, boxes: list[Box], points: np.ndarray) -> int:
     """How much a text would hide; a shape or a text counts more than any piece of an arrow."""
     (x, y), (width, height) = spot, half
-    hits = sum(abs(x - bx) < width + bw and abs(y - by) < height + bh for bx, by, bw, bh in taken)
+    hits = sum(abs(x - bx) < width + bw and abs(y - by) < height + bh for bx, by, bw, bh in boxes)
     return int(1000 * hits + (np.abs(points - spot) < half).all(axis=1).sum())

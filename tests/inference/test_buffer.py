@@ -23,7 +23,7 @@ def batch(first: int, n: int, valid=None):
 def assert_holds(buffer, rows):
     """Exactly these rows, in this order, and blanks after them."""
     rows, n = np.asarray(rows), len(rows)
-    assert int(buffer.taken) == n
+    assert int(buffer.num_observations) == n
     np.testing.assert_array_equal(buffer.actions[:n], rows)
     np.testing.assert_array_equal(buffer.rewards[:n], rows + 0.5)
     np.testing.assert_array_equal(buffer.contexts[:n], np.stack([rows, -rows], axis=1))
@@ -135,7 +135,7 @@ def test_an_insertion_without_room_or_not_valid_changes_nothing():
     full, lost = in_order([(1, 1.5), (0, 2.5), (0, 3.5)], 2)
     assert lost == [(0, 3.5)]
     assert np.asarray(full.rewards).tolist() == [2.5, 1.5]
-    assert int(full.taken) == 2
+    assert int(full.num_observations) == 2
     half, _ = in_order([(1, 1.5)], 2)
     same, found_room = insert(
         half, jnp.ones(DIM), jnp.int32(0), jnp.asarray(9.0), jnp.asarray(False)

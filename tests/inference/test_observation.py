@@ -66,7 +66,7 @@ def test_bad_observations_inside_jit_change_nothing(case):
     for context, action, reward in zip(*bad_rows(model), strict=True):
         after = update(state, context, action, reward)
         assert_unchanged(after, state)
-        assert int(after.rejected) == 1
+        assert int(after.info.rejected) == 1
 
 
 def test_bad_observations_inside_a_batch_change_nothing(case):
@@ -74,7 +74,7 @@ def test_bad_observations_inside_a_batch_change_nothing(case):
     after = jax.jit(backend.condition)(state, *bad_rows(model))
     # A batch factorises anew, and so carries nothing that rounding has left over.
     assert_unchanged(after, state, but=(".rejected", ".carry"))
-    assert int(after.rejected) == len(BAD)
+    assert int(after.info.rejected) == len(BAD)
 
 
 def test_bad_observations_do_not_spoil_good_ones(case):
@@ -87,8 +87,8 @@ def test_bad_observations_do_not_spoil_good_ones(case):
     found = updated(backend, state, *mixed)
     expected = updated(backend, state, *good)
     assert_unchanged(found, expected)
-    assert int(found.rejected) == len(BAD)
-    assert int(found.taken) == int(expected.taken)
+    assert int(found.info.rejected) == len(BAD)
+    assert int(found.info.observed) == int(expected.info.observed)
 
 
 class TestConcrete:

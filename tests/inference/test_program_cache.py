@@ -4,18 +4,19 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import warnings
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from mixts.inference import program_cache
-from mixts.inference.program_cache import VARIABLE, cache_folder, compile_cache, compile_or_take
+from mixts.inference.program_cache import VARIABLE, cache_folder, compile_cache
 
 FOLDER = "jax_compilation_cache_dir"
 SECONDS = "jax_persistent_cache_min_compile_time_secs"
+BYTES = "jax_compilation_cache_max_size"
 
 # Everything that is compiled counts, however quickly, so that no clock has a say.
 PLAY = """
@@ -64,7 +65,7 @@ def test_a_second_process_does_not_compile_again(tmp_path):
 @pytest.fixture(autouse=True)
 def settings():
     """JAX's own settings, as they were."""
-    before = {name: getattr(jax.config, name) for name in (FOLDER, SECONDS)}
+    before = {name: getattr(jax.config, name) for name in (FOLDER, SECONDS, BYTES)}
     yield before
     for name, value in before.items():
         jax.config.update(name, value)
@@ -93,39 +94,69 @@ def test_blocks_may_overlap(tmp_path, monkeypatch, settings):
     assert {name: getattr(jax.config, name) for name in settings} == settings
 
 
-COMPILED = object.__new__(jax.stages.Compiled)
+# Compiles one program in several threads at a time, each with a function of its own.
+TOGETHER = """
+import importlib, os, sys, warnings
+from concurrent.futures import ThreadPoolExecutor
+import jax
+import jax.numpy as jnp
+
+warnings.simplefilter("error")
+cache = importlib.import_module("mixts.inference.program_cache")
+cache.WORTH_KEEPING = 0
+
+def run(i):
+    program = jax.jit(lambda x: sum(jnp.sin(x + k) for k in range(40)))
+    return float(program.lower(jnp.ones(3)).compile()(jnp.ones(3)).sum())
+
+with cache.compile_cache(), ThreadPoolExecutor(4) as pool:
+    found = list(pool.map(run, range(8)))
+assert len(set(found)) == 1
+"""
 
 
-class Slow(jax.stages.Lowered):
-    """A program that counts how many threads compile it at the same time."""
-
-    def __init__(self, text: str, together: threading.Barrier):
-        self.text, self.together, self.now, self.most = text, together, 0, 0
-
-    def as_text(self):
-        return self.text
-
-    def compile(self, compiler_options):
-        self.now += 1
-        self.most = max(self.most, self.now)
-        self.together.wait(timeout=60)
-        self.now -= 1
-        return COMPILED
+def test_threads_and_processes_may_write_the_same_entry(tmp_path):
+    """None reads what another is still writing: that would be a warning, and here an error."""
+    settings = {**os.environ, VARIABLE: str(tmp_path)}
+    command = [sys.executable, "-c", TOGETHER]
+    both = [subprocess.Popen(command, env=settings, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors.decode()
+    assert list(tmp_path.glob("*-cache"))
 
 
-def test_the_same_program_is_compiled_by_one_thread_at_a_time(tmp_path, monkeypatch):
-    """Else one could read what another is writing; different programs are compiled side by side."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    together = threading.Barrier(2)  # it opens if two threads are at it
-    one, other = Slow("one", together), Slow("another", together)
-    with compile_cache(), ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(compile_or_take, (one, one, other, other), [{}] * 4))
-    assert all(each is COMPILED for each in done)
-    assert one.most == other.most == 1
-    # With nothing on disk there is nothing to be read too early.
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(compile_or_take, (one, one), ({}, {})))
-    assert one.most == 2
+def compiled_entry(folder: Path, monkeypatch, number: float = 3.0) -> Path:
+    """Compile a program; its entry in the folder, which had none of it."""
+    monkeypatch.setenv(VARIABLE, str(folder))
+    monkeypatch.setattr(program_cache, "WORTH_KEEPING", 0)
+    x, before = np.float32(2.0), set(folder.glob("*-cache"))
+    with compile_cache():
+        assert float(jax.jit(lambda x: number * x).lower(x).compile()(x)) == 2.0 * number
+    (entry,) = set(folder.glob("*-cache")) - before
+    return entry
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut off", "garbage"])
+def test_a_damaged_entry_costs_only_the_time_to_compile(damage, tmp_path, monkeypatch):
+    entry = compiled_entry(tmp_path, monkeypatch)
+    content = entry.read_bytes()
+    damaged = {"empty": b"", "cut off": content[: len(content) // 2], "garbage": bytes(1000)}
+    entry.write_bytes(damaged[damage])
+    jax.clear_caches()
+    x = np.float32(2.0)
+    with compile_cache(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert float(jax.jit(lambda x: 3.0 * x).lower(x).compile()(x)) == 6.0
+    (warning,) = caught
+    assert "Error reading persistent compilation cache" in str(warning.message)
+
+
+def test_an_entry_without_a_time_does_not_keep_others_from_being_written(tmp_path, monkeypatch):
+    """Such as one by a process that was killed, or by a JAX without a limit of size."""
+    entry = compiled_entry(tmp_path, monkeypatch)
+    entry.with_name(entry.name.replace("-cache", "-atime")).unlink()
+    assert compiled_entry(tmp_path, monkeypatch, 5.0) != entry
 
 
 def test_a_users_own_cache_stays(tmp_path, monkeypatch):
@@ -153,18 +184,16 @@ def test_a_folder_that_cannot_be_written_to_is_harmless(blocked, tmp_path, monke
     assert {name: getattr(jax.config, name) for name in settings} == settings
 
 
-def test_what_was_kept_longest_ago_makes_room(tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(program_cache, "MOST_BYTES", 250)
-    for name, age in (("new", 1), ("oldest", 3), ("old", 2), ("newest", 0)):
-        file = tmp_path / f"{name}-cache"
-        file.write_bytes(bytes(100))
-        os.utime(file, (1e9 - age, 1e9 - age))
+def test_what_was_used_longest_ago_makes_room(tmp_path, monkeypatch):
     (tmp_path / "notes").write_bytes(bytes(1000))  # somebody else's
-    (tmp_path / "gone-cache").symlink_to(tmp_path / "nowhere")
-    with compile_cache():
-        left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"new-cache", "newest-cache", "notes", "gone-cache"}
+    oldest, old, new = (compiled_entry(tmp_path, monkeypatch, n) for n in (3.0, 5.0, 7.0))
+    size = new.stat().st_size
+    monkeypatch.setattr(program_cache, "MOST_BYTES", 2 * size + size // 2)
+    newest = compiled_entry(tmp_path, monkeypatch, 9.0)
+    assert set(tmp_path.glob("*-cache")) == {new, newest}
+    assert not oldest.exists()
+    assert not old.exists()
+    assert (tmp_path / "notes").exists()
 
 
 def test_where_programs_are_kept(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_backends_built_and_run_under_vmap(declare, x64):
             if not jnp.issubdtype(b.dtype, jax.dtypes.prng_key):
                 np.testing.assert_allclose(a[i], b, **tolerance(loosen=10))
     state = together[0]
-    np.testing.assert_array_equal(state.taken, ROUNDS + 2)
+    np.testing.assert_array_equal(state.info.observed, ROUNDS + 2)
     means = together[1].mean["effect"]
     assert np.ptp(np.asarray(means), axis=0).min() > 1e-3, "runs must differ"
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from mistakes import D, K, L, actions, cases, check_refused, effects, spoilt
+from mistakes import D, K, L, actions, cases, check_refused, effects, spoilt, unchecked
 from mixts.models import Bernoulli, Poisson, Sparse
 
 ONES = np.ones((K, L))
@@ -71,6 +71,26 @@ WEIGHTS = {
         lambda: weighted(dist.Dirichlet(np.ones(K))),
         ValueError,
         ["the distribution has shape (4,)", "broadcasts to (4, 3)"],
+    ),
+    "distribution with a parameter NaN": (
+        lambda: weighted(unchecked(dist.Normal, np.nan, 1.0)),
+        ValueError,
+        ["level 'action': weights for parent 'effect' ~ Normal has loc=nan", "finite numbers"],
+    ),
+    "distribution with a negative scale": (
+        lambda: weighted(unchecked(dist.Normal, np.zeros((K, L)), -1.0)),
+        ValueError,
+        ["weights for parent 'effect' ~ Normal has scale="],
+    ),
+    "Dirichlet with a parameter zero": (
+        lambda: weighted(unchecked(dist.Dirichlet, np.array([1.0, 0.0, 1.0]))),
+        ValueError,
+        ["weights for parent 'effect' ~ Dirichlet has concentration=[1. 0. 1.]"],
+    ),
+    "Sparse distribution with a negative scale": (
+        lambda: weighted(Sparse(INDICES, unchecked(dist.Normal, 0.0, -1.0))),
+        ValueError,
+        ["weights for parent 'effect' ~ Normal has scale=-1.0"],
     ),
     "Sparse with too few rows": (
         lambda: weighted(Sparse(INDICES[:2], np.ones((2, 1)))),
@@ -258,6 +278,60 @@ SCALES = {
         lambda: effects(scale=dist.Normal().expand((D,)).to_event(1)),
         ValueError,
         ["level 'effect': scale ~ Normal can be negative"],
+    ),
+    "NaN": (
+        lambda: effects(scale=unchecked(dist.HalfNormal, np.nan)),
+        ValueError,
+        ["level 'effect': scale ~ HalfNormal has scale=nan; expected finite numbers"],
+    ),
+    "infinite": (
+        lambda: effects(scale=unchecked(dist.HalfCauchy, np.inf)),
+        ValueError,
+        ["level 'effect': scale ~ HalfCauchy has scale=inf; expected finite numbers"],
+    ),
+    "negative": (
+        lambda: effects(scale=unchecked(dist.HalfNormal, -1.0)),
+        ValueError,
+        ["level 'effect': scale ~ HalfNormal has scale=-1.0; expected finite", "Positive"],
+    ),
+    "expanded, one negative": (
+        lambda: effects(scale=unchecked(dist.Gamma, np.array([2.0, -2.0])).to_event(1)),
+        ValueError,
+        ["level 'effect': scale ~ Gamma has concentration=[ 2. -2.]"],
+    ),
+    "transformed, negative": (
+        lambda: effects(scale=unchecked(dist.LogNormal, 0.0, -1.0)),
+        ValueError,
+        ["level 'effect': scale ~ LogNormal has scale=-1.0"],
+    ),
+    "transformed by the user, NaN": (
+        lambda: effects(
+            scale=dist.TransformedDistribution(
+                unchecked(dist.Normal, np.nan), dist.transforms.SoftplusTransform()
+            )
+        ),
+        ValueError,
+        ["level 'effect': scale ~ Normal has loc=nan"],
+    ),
+    "truncated, negative": (
+        lambda: effects(scale=unchecked(lambda: dist.TruncatedNormal(0.0, -1.0, low=0.0))),
+        ValueError,
+        ["level 'effect': scale ~ Normal has scale=-1.0"],
+    ),
+    "bounds NaN": (
+        lambda: effects(scale=unchecked(dist.Uniform, 0.0, np.nan)),
+        ValueError,
+        ["level 'effect': scale ~ Uniform has high=nan; expected finite numbers"],
+    ),
+    "mixture, one NaN": (
+        lambda: effects(
+            scale=dist.MixtureSameFamily(
+                dist.Categorical(np.ones(2) / 2),
+                unchecked(dist.HalfNormal, np.array([1.0, np.nan])),
+            )
+        ),
+        ValueError,
+        ["level 'effect': scale ~ HalfNormal has scale=[ 1. nan]"],
     ),
     "of another shape": (
         lambda: effects(scale=dist.HalfNormal(np.ones(L))),

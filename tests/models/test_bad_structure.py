@@ -4,7 +4,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from mistakes import D, K, L, actions, cases, check_refused, effects
+from mistakes import D, K, L, actions, cases, check_refused, effects, unchecked
 from mixts.models import (
     Bernoulli,
     Gaussian,
@@ -228,6 +228,16 @@ REWARDS = {
         lambda: Gaussian(dist.Normal()),
         ValueError,
         ["Gaussian noise ~ Normal can be negative", "such as HalfNormal"],
+    ),
+    "noise law NaN": (
+        lambda: Gaussian(unchecked(dist.HalfNormal, np.nan)),
+        ValueError,
+        ["Gaussian noise ~ HalfNormal has scale=nan; expected finite numbers"],
+    ),
+    "noise law negative": (
+        lambda: Gaussian(unchecked(dist.HalfNormal, -1.0)),
+        ValueError,
+        ["Gaussian noise ~ HalfNormal has scale=-1.0; expected finite numbers"],
     ),
     "noise law of another shape": (
         lambda: Gaussian(dist.HalfNormal(np.ones(2))),

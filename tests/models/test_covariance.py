@@ -6,7 +6,7 @@ import pytest
 
 from hierarchies import COVARIANCES, covariance
 from mistakes import D, L, effects
-from mixts.models.covariance import is_diagonal, is_joint, matrices, scale_tril
+from mixts.models.covariance import as_covariance
 from tolerance import tolerance
 
 
@@ -14,23 +14,24 @@ from tolerance import tolerance
 def test_the_square_root_gives_the_matrix_back(precision, form):
     """`T T' = cov`, with T lower triangular, in the form in which the covariance was written."""
     cov = jnp.asarray(covariance(form, 3, 2, np.random.default_rng(0)), dtype=float)
-    tril, matrix = np.asarray(scale_tril(cov, 2)), matrices(cov, 2)
+    declared = as_covariance(cov, 3, 2)
+    tril, matrix = np.asarray(declared.scale_tril()), declared.matrices()
     assert tril.shape == matrix.shape
     np.testing.assert_array_equal(tril, np.tril(tril))
     np.testing.assert_allclose(tril @ np.swapaxes(tril, -1, -2), matrix, **tolerance())
-    assert is_diagonal(cov) == (form in ("variance", "diagonal"))
-    assert is_joint(cov, 3, 2) == (form == "joint")
+    assert declared.is_diagonal == (form in ("variance", "diagonal"))
+    assert declared.is_joint == (form == "joint")
 
 
 def test_one_vector_has_no_joint_covariance():
     """Its covariance is a matrix like any other, also under parents."""
-    assert not is_joint(jnp.eye(2), 1, 2)
+    assert not as_covariance(jnp.eye(2), 1, 2).is_joint
 
 
 def test_joint_covariances_of_numbers():
     """With dim 1 the joint covariance is (size, size), and a vector's own is (1, 1)."""
-    assert is_joint(jnp.eye(3), 3, 1)
-    assert not is_joint(jnp.eye(1), 3, 1)
+    assert as_covariance(jnp.eye(3), 3, 1).is_joint
+    assert not as_covariance(jnp.eye(1), 3, 1).is_joint
 
 
 def test_a_form_stays_as_small_as_it_was_written():

@@ -10,7 +10,21 @@ from mixts.models import Level
 
 
 @pytest.mark.parametrize(
-    "scale", [dist.HalfCauchy(), dist.LogNormal(), dist.Uniform(0.0, 2.0), dist.Gamma(2.0)]
+    "scale",
+    [
+        dist.HalfCauchy(),
+        dist.LogNormal(),
+        dist.Uniform(0.0, 2.0),
+        dist.Gamma(2.0),
+        dist.InverseGamma(2.0),
+        dist.TruncatedNormal(1.0, 1.0, low=0.0),
+        dist.TruncatedCauchy(low=0.0, high=5.0),
+        dist.TransformedDistribution(dist.Normal(), dist.transforms.ExpTransform()),
+        dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.HalfNormal(np.ones(2))),
+        dist.Weibull(1.0, 2.0).expand((L, 1)),
+        dist.HalfNormal().mask(True),
+    ],
+    ids=lambda scale: type(scale).__name__,
 )
 def test_laws_on_positive_numbers_are_scales(scale):
     effects(scale=scale)
@@ -49,6 +63,8 @@ def test_why_a_level_is_not_linear_gaussian():
         assert broken.why_not_linear_gaussian == reason
 
 
+# Equinox looks for arrays among the arguments, and JAX warns that a generator cannot hold any.
+@pytest.mark.filterwarnings("ignore:Python iterable type 'generator'")
 def test_labels_may_be_any_iterable_of_strings():
     with as_a_user():
         for labels in (["x", "y"], ("x", "y"), np.array(["x", "y"]), (name for name in "xy")):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpyro.infer.util import log_density
 
 from mixts.models import Gaussian, Hierarchy, Level, Sparse
-from mixts.models.weights import mix
 from tolerance import tolerance
 
 
@@ -46,7 +45,7 @@ def patterns(draw):
 def test_a_sparse_sum_is_the_dense_one(x64, pattern):
     indices, values = pattern
     parents = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
-    found = mix(Sparse(indices, values), parents)
+    found = Sparse(indices, values).mix(parents)
     np.testing.assert_allclose(found, dense(indices, values, 5) @ parents, **tolerance())
 
 

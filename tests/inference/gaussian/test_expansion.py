@@ -144,7 +144,6 @@ def test_a_search_that_cannot_start_says_so(precision):
     assert not np.asarray(sites.converged).any()
 
 
-@jax.tree_util.register_static
 class PoissonOfRate(Reward):
     """Counts, written by someone who differentiates through the rate."""
 

@@ -41,7 +41,7 @@ start = time.perf_counter()
 scores = backend.sample_scores(jax.random.key(0), state, x[0])
 assert scores.shape == (K,) and bool(jnp.isfinite(scores).all())
 sampling = time.perf_counter() - start
-assert int(state.taken) == rounds
+assert int(state.info.observed) == rounds
 levels = state.effects.levels["effect"]
 moved = np.flatnonzero(np.asarray(levels.mean).any(axis=1))
 parents = np.unique(np.asarray(hierarchy.actions.parents["effect"].indices)[a])

@@ -131,7 +131,7 @@ def test_what_is_left_is_no_evidence():
     state = backend.condition(backend.init(), *rows(model, 9, np.random.default_rng(7)))
     forgotten = backend.forget(state, 0.5)
     assert np.isnan(backend.posterior(forgotten).log_evidence)
-    assert (int(forgotten.taken), int(forgotten.rejected)) == (9, 0)
+    assert (int(forgotten.info.observed), int(forgotten.info.rejected)) == (9, 0)
     _, factored = make("decoupled")
     forgotten = factored.forget(factored.init(), 0.5)
     assert float(forgotten.log_evidence) == 0.0
@@ -156,8 +156,8 @@ def test_inside_jit_a_bad_factor_is_counted():
     forget = jax.jit(backend.forget)
     for factor in (0.0, -0.5, 1.5, np.nan):
         found = forget(state, factor)
-        assert int(backend.troubles(found)["rejected"]) == 1
-        jax.tree.map(np.testing.assert_array_equal, found._replace(rejected=state.rejected), state)
+        assert int(backend.status(found).counts["rejected"]) == 1
+        jax.tree.map(np.testing.assert_array_equal, found._replace(info=state.info), state)
 
 
 @pytest.mark.parametrize(

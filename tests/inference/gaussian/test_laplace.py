@@ -30,14 +30,14 @@ def moments(backend, state):
 def at_once(hierarchy, seen):
     backend = Laplace(hierarchy, capacity=N)
     state = backend.condition(backend.init(), *seen)
-    return *moments(backend, state), state.likelihoods.unconverged
+    return *moments(backend, state), state.info.unconverged
 
 
 @jax.jit
 def one_by_one(hierarchy, seen):
     backend = Laplace(hierarchy, capacity=N)
     state = updated(backend, backend.init(), *seen)
-    return *moments(backend, state), state.likelihoods.unconverged
+    return *moments(backend, state), state.info.unconverged
 
 
 @jax.jit

@@ -82,7 +82,7 @@ def learn(hierarchy, seen):
     prior = backend.init()
     states = prior, backend.condition(prior, *seen), updated(backend, prior, *seen)
     posteriors = [backend.posterior(state) for state in states]
-    unconverged = sum(state.likelihoods.unconverged for state in states)
+    unconverged = sum(state.info.unconverged for state in states)
     return [(posterior.mean, posterior.cov) for posterior in posteriors], unconverged
 
 

@@ -27,7 +27,7 @@ def learn(hierarchy, contexts, actions, rewards):
     backend = Laplace(hierarchy, capacity=N)
     state = backend.condition(backend.init(), contexts, actions, rewards)
     posterior = backend.posterior(state)
-    return posterior.mean, posterior.cov, state.likelihoods.unconverged
+    return posterior.mean, posterior.cov, state.info.unconverged
 
 
 def by_quadrature(weights, effect_cov, action_cov, counts):

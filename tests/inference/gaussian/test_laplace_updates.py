@@ -45,21 +45,21 @@ def test_only_the_action_taken_is_touched():
     for context, action, reward in rows(seen):
         after = step(backend, before, context, action, reward)
         for field in ("precision", "information"):
-            old, new = (getattr(state.likelihoods, field) for state in (before, after))
+            old, new = (getattr(state.memory, field) for state in (before, after))
             np.testing.assert_array_equal(others(new, action), others(old, action))
             assert np.any(new[action] != old[action])
         for old, new in zip(before.actions, after.actions, strict=True):
             np.testing.assert_array_equal(others(new, action, -1), others(old, action, -1))
             assert np.any(new[..., action] != old[..., action])
         assert np.all(after.effects.mean != before.effects.mean)
-        assert int(after.taken) == int(before.taken) + 1
-        assert int(after.rejected) == 0
+        assert int(after.info.observed) == int(before.info.observed) + 1
+        assert int(after.info.rejected) == 0
         before = after
 
 
 def assert_only_rejected(before, after, times: int = 1):
-    assert int(after.rejected) == int(before.rejected) + times
-    after = after._replace(rejected=before.rejected)
+    assert int(after.info.rejected) == int(before.info.rejected) + times
+    after = after._replace(info=after.info._replace(rejected=before.info.rejected))
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-13, atol=1e-15)
 
@@ -86,7 +86,7 @@ def test_an_observation_without_room_inside_jit_is_only_counted():
     state = init(backend)
     for row in rows(seen):
         state = step(backend, state, *row)
-    assert int(state.taken) == CAPACITY
+    assert int(state.info.observed) == CAPACITY
     assert_only_rejected(state, step(backend, state, np.ones(2), 0, 1.0))
 
 
@@ -96,23 +96,23 @@ def test_many_observations_without_room_for_all_inside_jit():
     spoilt = seen.actions.copy()
     spoilt[1] = 9
     state = jax.jit(Laplace.condition)(backend, init(backend), seen.contexts, spoilt, seen.rewards)
-    assert int(state.taken) == CAPACITY
-    assert int(state.rejected) == 2
+    assert int(state.info.observed) == CAPACITY
+    assert int(state.info.rejected) == 2
     kept = Rows(*(column[[0, 2, 3, 4]] for column in seen))
     by_action = np.argsort(kept.actions, kind="stable")
-    np.testing.assert_array_equal(state.likelihoods.buffer.rewards, kept.rewards[by_action])
-    np.testing.assert_array_equal(state.likelihoods.buffer.actions, kept.actions[by_action])
+    np.testing.assert_array_equal(state.memory.buffer.rewards, kept.rewards[by_action])
+    np.testing.assert_array_equal(state.memory.buffer.actions, kept.actions[by_action])
     found = backend.posterior(state)
     assert max(errors_at_the_mode(backend.hierarchy, kept, found.mean, found.cov)) < 1e-8
 
 
 def test_room_is_asked_for_at_the_start():
     backend, _ = make()
-    assert init(backend).likelihoods.buffer.capacity == CAPACITY
+    assert init(backend).memory.buffer.capacity == CAPACITY
     asked = jax.eval_shape(lambda: backend.init(room=9))
-    assert asked.likelihoods.buffer.capacity == 9
+    assert asked.memory.buffer.capacity == 9
     asked = jax.eval_shape(lambda: backend.init(room=2))
-    assert asked.likelihoods.buffer.capacity == CAPACITY
+    assert asked.memory.buffer.capacity == CAPACITY
 
 
 def test_room_grows_outside_jit():
@@ -124,9 +124,9 @@ def test_room_grows_outside_jit():
     for row in first:
         small, roomy = step(backend, small, *row), backend.update(roomy, *row)
     grown, expected = backend.update(small, *last), backend.update(roomy, *last)
-    assert grown.likelihoods.buffer.capacity == expected.likelihoods.buffer.capacity == 8
-    assert int(grown.taken) == CAPACITY + 1
-    assert int(grown.rejected) == 0
+    assert grown.memory.buffer.capacity == expected.memory.buffer.capacity == 8
+    assert int(grown.info.observed) == CAPACITY + 1
+    assert int(grown.info.rejected) == 0
     for a, b in zip(jax.tree.leaves(grown), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
 
@@ -147,7 +147,7 @@ def test_many_runs_at_once():
         state = updated(backend, backend.init(), *(column[:8] for column in seen))
         state = backend.condition(state, *(column[8:] for column in seen))
         posterior = backend.posterior(state)
-        return posterior.mean, posterior.cov, state.taken
+        return posterior.mean, posterior.cov, state.info.observed
 
     mean, cov, taken = learn(backend, seen)
     np.testing.assert_array_equal(taken, n)

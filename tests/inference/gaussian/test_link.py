@@ -73,7 +73,7 @@ def test_effects_are_at_the_mode_with_its_curvature(problem):
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
     blocks = np.einsum("ldle->lde", np.linalg.inv(-hessian).reshape(L, D, L, D))
     np.testing.assert_allclose(posterior.cov["effect"], blocks, rtol=1e-4, atol=1e-6)
-    assert int(state.effects.unconverged) == int(state.effects.indefinite) == 0
+    assert int(state.info.unconverged) == int(state.info.indefinite) == 0
 
 
 def test_one_by_one_equals_all_at_once(problem):

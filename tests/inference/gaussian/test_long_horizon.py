@@ -47,8 +47,8 @@ def check(model: Model, n: int, precision: np.dtype) -> None:
     seen = simulate(model, n)
     backend = ClosedForm(model.hierarchy())
     state = updated(backend, backend.init(), *seen)
-    assert int(state.taken) == n
-    assert int(state.rejected) == 0
+    assert int(state.info.observed) == n
+    assert int(state.info.rejected) == 0
     posterior = backend.posterior(state)
     assert error_of(posterior, model, seen) < TOLERANCE[precision.name]
     for cov in posterior.cov.values():

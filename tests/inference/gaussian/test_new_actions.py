@@ -105,8 +105,8 @@ def test_the_axis_that_goes_over_actions(kind):
     assert found[".actions.root"] == 2
     assert found[".effects.root"] is None
     if kind == "Laplace":
-        assert found[".likelihoods.precision"] == 0
-        assert found[".likelihoods.buffer.actions"] is None
+        assert found[".memory.precision"] == 0
+        assert found[".memory.buffer.actions"] is None
 
 
 def test_what_is_carried_over():

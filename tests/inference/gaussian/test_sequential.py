@@ -31,7 +31,7 @@ def test_one_by_one_is_all_at_once(name, n, precision):
     at_once, one_by_one = same[0]
     same += [(at_once, same[1][0])]
     everything = updated(backend, one_by_one, *second)
-    assert int(everything.taken) == 2 * n
+    assert int(everything.info.observed) == 2 * n
     same += [
         (backend.condition(at_once, *second), everything),
         (updated(backend, at_once, *second), everything),

@@ -19,8 +19,8 @@ def exact() -> Calibration:
     return calibrate(EXACT, ClosedForm, simulations=400, observations=20, key=jax.random.key(1))
 
 
-def told(hierarchy: Hierarchy, noise: float) -> ClosedForm:
-    """A backend that is told another noise than the rewards have."""
+def with_noise(hierarchy: Hierarchy, noise: float) -> ClosedForm:
+    """A backend that assumes another noise than the rewards have."""
     return ClosedForm(replace(hierarchy, reward=Gaussian(noise)))
 
 
@@ -34,13 +34,13 @@ def test_an_exact_posterior_passes(exact):
 
 
 def test_an_overconfident_posterior_fails():
-    result = calibrate(EXACT, lambda h: told(h, 0.3), simulations=400, observations=20)
+    result = calibrate(EXACT, lambda h: with_noise(h, 0.3), simulations=400, observations=20)
     assert result.p_value < 0.01
     assert result.table.loc["action", "spread"] > 1.2
 
 
 def test_a_posterior_too_wide_fails():
-    result = calibrate(EXACT, lambda h: told(h, 4.0), simulations=400, observations=20)
+    result = calibrate(EXACT, lambda h: with_noise(h, 4.0), simulations=400, observations=20)
     assert result.p_value < 0.01
     assert result.table.loc["action", "spread"] < 0.9
 

@@ -1,7 +1,5 @@
 """`compare`: its numbers against hand-computed ones, its tables, and what it refuses."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,14 +7,16 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from known_posteriors import Known, KnownStatus, known
+from known_posteriors import Known, known
 from mistakes import cases, check_refused
 from mixts.inference import (
     ClosedForm,
     Comparison,
     Laplace,
     Nuts,
+    Status,
     Svi,
+    Trouble,
     compare,
 )
 from mixts.inference.judging import comparison
@@ -215,40 +215,33 @@ def test_trouble_is_said_in_words():
     truth = known(movies())
     nothing = Known(jax.tree.map(lambda mean: mean * jnp.nan, truth.mean), truth.sd)
     found = of_movies(
-        {"bad": truth.moved(0.0, 1.0, KnownStatus.BAD), "nothing": nothing},
+        {"bad": truth.moved(0.0, 1.0, Status({"made up": True})), "nothing": nothing},
         lambda h: truth,
         draws=20,
     )
-    assert found.table["status"].tolist() == [
-        *["ok", "the numbers are made up", "means or covariances are not finite"]
-    ]
+    not_finite = Trouble.NOT_FINITE.sentence
+    assert found.table["status"].tolist() == ["ok", "made up: 1", not_finite]
     assert found.table.loc["nothing", "mean_error":"mean_error_max"].isna().all()
     assert found.best["nothing"].isna().all()
     lines = repr(found).splitlines()
     assert [line.split()[-1] for line in lines[2:5]] == ["ok", "below", "below"]
-    assert lines[5:] == [
-        "bad: the numbers are made up",
-        "nothing: means or covariances are not finite",
-    ]
+    assert lines[5:] == ["bad: made up: 1", f"nothing: {not_finite}"]
     found.plot().canvas.draw()
 
 
 def test_fits_that_did_not_converge_are_counted():
     """As `Laplace` and `Factored` count them in their states."""
 
-    class Parts(NamedTuple):
-        unconverged: int
-
-    class State(NamedTuple):
-        likelihoods: Parts
-
     class Stopped(Known):
-        def init(self, key=None):
-            return State(Parts(3))
+        def init(self, key=None, *, room=0):
+            return jnp.asarray(3)
+
+        def status(self, state):
+            return Status({Trouble.UNCONVERGED: state})
 
     truth = known(movies())
     found = of_movies({"stopped": Stopped(truth.mean, truth.sd)}, lambda h: truth, draws=20)
-    assert found.table.loc["stopped", "status"] == "3 of its fits stopped before they had converged"
+    assert found.table.loc["stopped", "status"] == "3 fits stopped before they had converged"
 
 
 def test_one_key_one_answer():

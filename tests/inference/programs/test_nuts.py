@@ -11,7 +11,7 @@ import pytest
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from mistakes import cases, check_refused
-from mixts.inference import Nuts, NutsStatus
+from mixts.inference import Nuts, Trouble
 from mixts.models import Gaussian, Hierarchy, Level, linear
 from sampling import (
     BAD,
@@ -24,6 +24,7 @@ from sampling import (
     linear_problem,
     site_draws,
     standard_errors_off,
+    troubles,
     unoptimised,
 )
 
@@ -139,7 +140,7 @@ class TestLinearGaussian:
 
     def test_after_a_scan_of_updates(self, backend, played, truth):
         state, _ = played
-        assert int(state.buffer.taken) == N
+        assert int(state.buffer.num_observations) == N
         assert_moments(site_draws(backend, backend.posterior(state).state), truth)
 
     @pytest.mark.slow
@@ -169,7 +170,7 @@ class TestLinearGaussian:
 
     def test_status(self, backend, before, conditioned, played, posterior):
         for state in (before, conditioned, played[0], posterior.state):
-            assert backend.status(state) is NutsStatus.OK
+            assert backend.status(state).ok
         counted = CHAINS * (STEPS + STEPS + SAMPLES)  # init, condition, posterior
         assert int(posterior.state.transitions) == counted
 
@@ -258,7 +259,7 @@ class TestGrowingData:
         """Inside `jit` the buffer cannot grow: what finds no room is counted."""
         state, _ = updated(backend, conditioned, *PROBLEM.seen)
         assert state.buffer.capacity == CAPACITY
-        assert int(state.buffer.taken) == CAPACITY
+        assert int(state.buffer.num_observations) == CAPACITY
         assert int(state.rejected) == 2 * N - CAPACITY
         np.testing.assert_allclose(
             state.buffer.rewards[N:], PROBLEM.rewards[: CAPACITY - N], rtol=1e-6
@@ -282,7 +283,7 @@ class TestBadObservations:
         ]
         state, _ = updated(backend, before, *rows)
         assert int(state.rejected) == len(BAD)
-        assert int(state.buffer.taken) == N - len(BAD)
+        assert int(state.buffer.num_observations) == N - len(BAD)
         for kept, expected in zip(state.buffer[:3], good, strict=True):
             np.testing.assert_allclose(kept[: N - len(BAD)], expected, rtol=1e-6)
         assert np.all(state.buffer.actions[N - len(BAD) :] == -1)
@@ -389,7 +390,7 @@ class TestDiagnostics:
         """
         backend = Nuts(two_islands, dim=1, samples=200, capacity=2)
         state = backend.posterior(backend.init(jax.random.key(1))).state
-        assert backend.status(state) is NutsStatus.OK
+        assert backend.status(state).ok
         assert backend.diagnostics(state).loc["action", "r_hat"] > 1.5
 
     def test_too_few_draws_to_tell(self, conditioned):
@@ -414,8 +415,8 @@ class TestTrouble:
         state = backend.init(jax.random.key(7))
         assert int(state.transitions) == 2 * 500, "those of the adaptation do not count"
         assert int(state.divergences) > 0.01 * 1000
-        assert backend.status(state) is NutsStatus.DIVERGING
-        assert "centered=False" in backend.status(state).value
+        assert Trouble.DIVERGING in backend.status(state)
+        assert "centered=False" in str(backend.status(state))
 
     @pytest.mark.slow
     def test_a_funnel_that_is_not_centred_does_not(self):
@@ -423,7 +424,7 @@ class TestTrouble:
         state = backend.init(jax.random.key(7))
         assert int(state.transitions) == 2 * 500
         assert int(state.divergences) <= 2
-        assert backend.status(state) is NutsStatus.OK
+        assert backend.status(state).ok
         # Without data the scale is half Cauchy, and its logarithm has mean 0 and deviation pi / 2.
         log_scale = np.asarray(state.bank["school_scale"]).reshape(2, 500)
         found = estimate(log_scale)
@@ -436,18 +437,18 @@ class TestTrouble:
         contexts[0], rewards[0] = 1.0, 1e30
         actions[1:] = -1  # no more observations
         state, rounds = updated(backend, conditioned, contexts, actions, rewards)
-        assert int(state.buffer.taken) == N + 1
+        assert int(state.buffer.num_observations) == N + 1
         assert not np.any(np.isfinite(rounds.energy))
-        assert backend.status(state) is NutsStatus.STUCK
+        assert Trouble.STUCK in backend.status(state)
 
     def test_a_chain_that_hardly_moves_is_stuck(self, backend, conditioned):
         """One of them is enough."""
         accepted = conditioned.chains.mean_accept_prob.at[2].set(0.05)
         state = conditioned._replace(chains=conditioned.chains._replace(mean_accept_prob=accepted))
-        assert backend.status(state) is NutsStatus.STUCK
+        assert Trouble.STUCK in backend.status(state)
         energy = conditioned.chains.potential_energy.at[1].set(jnp.nan)
         state = conditioned._replace(chains=conditioned.chains._replace(potential_energy=energy))
-        assert backend.status(state) is NutsStatus.STUCK
+        assert Trouble.STUCK in backend.status(state)
 
 
 def side_by_side(runs: int, run, *shared) -> None:
@@ -458,7 +459,7 @@ def side_by_side(runs: int, run, *shared) -> None:
     keys = jax.random.split(jax.random.key(9), runs)
     over = (0, 0, 0, 0, 0, *(None for _ in shared))
     states = jax.jit(jax.vmap(run, over))(weights, keys, *seen, *shared)
-    np.testing.assert_array_equal(states.buffer.taken, N)
+    np.testing.assert_array_equal(states.buffer.num_observations, N)
     for i, problem in enumerate(problems):
         rows = {level: np.asarray(draws)[i] for level, draws in states.bank.items()}
         draws = {level: r.reshape(CHAINS, -1, *r.shape[1:]) for level, r in rows.items()}
@@ -524,9 +525,9 @@ def test_a_program_by_hand_in_the_loop():
 
     state, (actions, banks) = play(jax.random.key(14))
     np.testing.assert_array_equal(state.buffer.actions[:60], actions[:60])
-    assert (int(state.buffer.taken), int(state.rejected)) == (60, 340)
+    assert (int(state.buffer.num_observations), int(state.rejected)) == (60, 340)
     assert int(state.adapted_at) == 51
-    assert backend.status(state) is NutsStatus.OK
+    assert troubles(backend.status(state)) == {Trouble.REJECTED}
     draws = {}
     for site, bank in banks.items():  # (rounds, chains * steps, ...)
         last = np.asarray(bank)[110:].reshape(-1, 2, STEPS, *bank.shape[2:])

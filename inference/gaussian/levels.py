@@ -1,0 +1,134 @@
+"""`Levels`: the interface of a representation of the posterior of the levels above the actions.
+
+The second of three questions that a Gaussian backend answers; the first is `messages`. `z` stands for
+all vectors above the actions. A representation conditions `z` on an innovation or on messages from the
+actions, and draws from it. Actions given `z` are in `action_blocks`.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from . import action_blocks
+from .action_blocks import Above, ActionState, Innovation, Messages
+from .linear_model import ActionModel
+
+__all__ = ["Levels", "Outcome"]
+
+
+class Outcome(NamedTuple):
+    """What conditioning on rewards gives besides the posterior.
+
+    Attributes:
+        log_density: of the rewards, where the representation is exact; else zero.
+        unconverged: how many fits stopped before a mode was found.
+        indefinite: how many found a curvature that is not positive definite, and replaced it.
+    """
+
+    log_density: Array | float = 0.0
+    unconverged: Array | int = 0
+    indefinite: Array | int = 0
+
+
+class Levels(eqx.Module):
+    """A representation of the posterior of the levels above the actions.
+
+    `effects` is the posterior of `z`, a `NamedTuple` of the representation's own; `sums` are the sums
+    of all messages from the actions, for likelihoods that are replaced by others.
+    """
+
+    model: eqx.AbstractVar[ActionModel]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is lost, so that the log evidence is known."""
+        return False
+
+    @abstractmethod
+    def before_data(self) -> Any:
+        """`effects` of the prior."""
+
+    @abstractmethod
+    def absorb(
+        self, effects: Any, innovation: Innovation, actions: ActionState
+    ) -> tuple[Any, Outcome]:
+        """After one reward, given the actions after it; and the log density of its residual."""
+
+    @abstractmethod
+    def reference(self, effects: Any) -> Above:
+        """The value of `z` that messages to `condition` are distances from."""
+
+    @abstractmethod
+    def condition(
+        self, effects: Any, messages: Messages, actions: ActionState
+    ) -> tuple[Any, Outcome]:
+        """After a message from every action, about distances from `reference`; their evidence.
+
+        The evidence is this side's part of it; `action_blocks.log_evidence` has the other.
+        """
+
+    @abstractmethod
+    def given_messages(self, messages: Messages) -> tuple[Any, Any]:
+        """`effects` and `sums` given each action's only message, about distances from `z = 0`."""
+
+    @abstractmethod
+    def exchange(self, effects: Any, sums: Any, action: Array, change: Messages) -> tuple[Any, Any]:
+        """`effects` and `sums` after one action has changed its message by so much, (1, ...)."""
+
+    @abstractmethod
+    def without_own(
+        self, effects: Any, action: Array, own: Messages
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance of an action without its own rewards, which sent the message `own`."""
+
+    @abstractmethod
+    def means(self, effects: Any) -> Above:
+        """The posterior mean of each level above."""
+
+    @abstractmethod
+    def draw(self, key: Array, effects: Any) -> Above:
+        """One joint draw of the levels above."""
+
+    @abstractmethod
+    def covariances(self, effects: Any) -> dict[str, Float[Array, "_ d d"]]:
+        """Marginal covariances of the vectors of each level above."""
+
+    @abstractmethod
+    def location_root(self, effects: Any, action: Array) -> Float[Array, "d n"]:
+        """A square root of the covariance of where an action is centred, `Gamma_a z`."""
+
+    @property
+    @abstractmethod
+    def chunk(self) -> int:
+        """For how many actions at a time `location_root` fits into memory."""
+
+    def given_actions(self, effects: Any, actions: ActionState) -> tuple[Any, Outcome]:
+        """The posterior of `z` given the state of all actions alone."""
+        return self.given_messages(action_blocks.messages_of(self.model, actions))[0], Outcome()
+
+    def action_covariances(self, effects: Any, actions: ActionState) -> Float[Array, "K d d"]:
+        """Marginal covariances of the actions (Aouali et al. 2023, Lemma 3).
+
+        `S_i + (S_i Lambda_0 Gamma_i) Sigma_bar (S_i Lambda_0 Gamma_i)'`, the second term as a square.
+        """
+
+        def one(action: Array) -> Float[Array, "d d"]:
+            Q = actions.root[:, :, action]
+            location = self.location_root(effects, action)
+            weighted = jax.vmap(lambda v: self.model.weigh_one(action, v), 1, 1)(location)
+            moved = Q @ (Q.T @ weighted)
+            return Q @ Q.T + moved @ moved.T
+
+        actions_in_order = jnp.arange(self.model.num_actions)
+        return jax.lax.map(one, actions_in_order, batch_size=self.chunk)
+
+    def mean_of_one(self, effects: Any, actions: ActionState, action: Array) -> Float[Array, " d"]:
+        """`E[theta_a]` of one action, whose `ActionState` is `actions` (d, 1)."""
+        xi = self.model.arrows.row(action, self.means(effects))
+        root = actions.root[:, :, 0]
+        return actions.center[:, 0] + root @ (self.model.weigh_one(action, xi) @ root)

@@ -1,0 +1,150 @@
+"""`RewardMessages`: the interface of how rewards become Gaussian likelihoods, and the exact one.
+
+The first of three questions that a Gaussian backend answers; the second is `levels`. A kind of message
+conditions a state on observations; it may keep a memory of its own, such as the rewards themselves.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from . import action_blocks
+from .action_blocks import ActionState
+from .levels import Levels, Outcome
+from .square_roots import add_compensated
+
+__all__ = ["ExactMessages", "GaussianState", "Info", "RewardMessages", "Seen", "first_state"]
+
+
+class Seen(NamedTuple):
+    """One observation, or `n` of them with a leading axis.
+
+    Where `valid` is False the observation is blank: a context and a reward of zero, and an action that
+    does not exist.
+    """
+
+    context: Float[Array, "*n d"]
+    action: Int[Array, "*n"]
+    reward: Float[Array, "*n"]
+    valid: Bool[Array, "*n"]
+
+
+class Info(NamedTuple):
+    """Counts of what has happened so far, beside the posterior.
+
+    Attributes:
+        observed: how many observations the posterior is conditioned on.
+        rejected: how many were ignored inside `jit`: an action out of range, NaN or infinity, or no
+            room left for it.
+        unconverged: how many fits stopped before they had converged.
+        indefinite: how many times a curvature was not positive definite and was replaced.
+    """
+
+    observed: Int[Array, ""]
+    rejected: Int[Array, ""]
+    unconverged: Int[Array, ""]
+    indefinite: Int[Array, ""]
+
+    def after(self, outcome: Outcome, observed: Array, rejected: Array) -> "Info":
+        """After more observations, used or rejected, with that outcome."""
+        more = observed, rejected, outcome.unconverged, outcome.indefinite
+        return Info(*(n + jnp.asarray(m, jnp.int32) for n, m in zip(self, more, strict=True)))
+
+
+class GaussianState(NamedTuple):
+    """The posterior of a Gaussian backend.
+
+    Attributes:
+        effects: the posterior of the levels above the actions; see `levels`.
+        actions: the posterior of the actions given those levels.
+        log_evidence: log density of the rewards seen so far (exact backends only).
+        carry: the rounding error of that sum (compensated summation).
+        info: counts of what has happened so far.
+        memory: what the kind of message keeps, or None.
+    """
+
+    effects: Any
+    actions: ActionState
+    log_evidence: Float[Array, ""]
+    carry: Float[Array, ""]
+    info: Info
+    memory: Any = None
+
+
+def first_state(levels: Levels, effects: Any, actions: ActionState, memory: Any) -> GaussianState:
+    """A state that has seen nothing."""
+    zero, none = jnp.zeros((), levels.model.root.dtype), jnp.zeros((), jnp.int32)
+    return GaussianState(effects, actions, zero, zero, Info(none, none, none, none), memory)
+
+
+class RewardMessages(eqx.Module):
+    """A way to turn rewards into Gaussian messages about their actions."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is lost, so that the log evidence is known and evidence can be discounted."""
+        return False
+
+    @property
+    def speaks_without_rewards(self) -> bool:
+        """Whether an action without rewards already sends a message to the levels above."""
+        return False
+
+    @abstractmethod
+    def init(self, levels: Levels, room: int) -> GaussianState:
+        """The state before any observation, with room for `room` of them where they are kept."""
+
+    @abstractmethod
+    def update(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
+        """After one observation."""
+
+    @abstractmethod
+    def condition(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
+        """After many observations."""
+
+    def reserve(self, state: GaussianState, more: int) -> GaussianState:
+        """The same state with room for `more` observations."""
+        return state
+
+
+class ExactMessages(RewardMessages):
+    """Gaussian rewards, `y = x' theta + N(0, sigma^2)`: exact, and rank one each."""
+
+    @property
+    def is_exact(self) -> bool:
+        return True
+
+    def init(self, levels: Levels, room: int) -> GaussianState:
+        return first_state(levels, levels.before_data(), action_blocks.no_data(levels.model), None)
+
+    def update(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
+        actions, innovation = action_blocks.observe(levels.model, state.actions, *seen[:3])
+        effects, outcome = levels.absorb(state.effects, innovation, actions)
+        log_density = jnp.where(seen.valid, outcome.log_density, 0.0)
+        log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_density)
+        info = state.info.after(outcome, seen.valid, ~seen.valid)
+        return GaussianState(effects, actions, log_evidence, carry, info)
+
+    def condition(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
+        model = levels.model
+        few = model.dim * model.num_actions + model.arrows.num_above
+        if len(seen.reward) <= few and model.link is None:
+            # One after the other is as fast then, and keeps what rounding would lose.
+            step = lambda state, row: (self.update(levels, state, row), None)  # noqa: E731
+            return jax.lax.scan(step, state, seen)[0]
+        moved, innovations = action_blocks.condition_actions(model, state.actions, *seen[:3])
+        reference = levels.reference(state.effects)
+        messages = action_blocks.add_messages(model, innovations, reference)
+        effects, outcome = levels.condition(state.effects, messages, moved)
+        log_density = jnp.asarray(outcome.log_density, model.root.dtype)
+        if levels.is_exact:
+            z = levels.reference(effects)
+            log_density += action_blocks.log_evidence(model, innovations, z)
+        log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_density)
+        info = state.info.after(outcome, seen.valid.sum(), (~seen.valid).sum())
+        return GaussianState(effects, moved, log_evidence, carry, info)

@@ -1,0 +1,62 @@
+"""What keeps a posterior from being Gaussian in closed form: a value to decide by, with its sentence."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .rewards import Gaussian, Reward
+
+if TYPE_CHECKING:
+    from .level import Level
+
+__all__ = ["NotExact", "Obstacle", "find_obstacle"]
+
+
+class Obstacle(Enum):
+    """What prevents a closed form; the value is the reason in words."""
+
+    FAMILY = "has a family of its own"
+    SCALE = "learns its scale"
+    WEIGHTS = "learns its weights"
+    LINK = "has a link"
+    NOISE = "the reward's noise is learned"
+    REWARD = "the reward is not Gaussian"
+
+
+class NotExact(str):
+    """The reason why there is no closed form, and which backends fit, as a sentence with attributes.
+
+    Attributes:
+        obstacle: what prevents it; of several, the first from top to bottom.
+        fits_laplace: whether one non-linearity is all there is, so that `Laplace` applies.
+    """
+
+    obstacle: Obstacle
+    fits_laplace: bool
+
+    def __new__(cls, cause: str, obstacle: Obstacle, fits_laplace: bool) -> "NotExact":
+        """The sentence for a cause in words."""
+        backends = "Laplace, Nuts or Svi" if fits_laplace else "Nuts or Svi"
+        sentence = super().__new__(cls, f"{cause}: no closed form; use {backends}")
+        sentence.obstacle, sentence.fits_laplace = obstacle, fits_laplace
+        return sentence
+
+
+def find_obstacle(levels: "Sequence[Level]", reward: Reward) -> NotExact | None:
+    """None for a linear-Gaussian model, else what prevents a closed form."""
+    is_gaussian = isinstance(reward, Gaussian)
+    learned_noise = isinstance(reward, Gaussian) and reward.is_learned
+    broken = [(level, obstacle) for level in levels if (obstacle := level.obstacle) is not None]
+    only_links = all(found is Obstacle.LINK and level is levels[-1] for level, found in broken)
+    # Laplace takes one non-linearity: the reward's, or a link on the actions under Gaussian rewards.
+    fits_laplace = only_links and not learned_noise and (is_gaussian or not broken)
+    if broken:
+        level, obstacle = broken[0]
+        cause = f"level '{level.name}' {level.why_not_linear_gaussian}"
+        return NotExact(cause, obstacle, fits_laplace)
+    if learned_noise:
+        return NotExact(Obstacle.NOISE.value, Obstacle.NOISE, fits_laplace)
+    if not is_gaussian:
+        cause = f"the reward is {type(reward).__name__}, not Gaussian"
+        return NotExact(cause, Obstacle.REWARD, fits_laplace)
+    return None
