@@ -1,4 +1,4 @@
-"""What the theory promises: the Bayes regret bounds of Aouali et al. 2023, and of other agents.
+"""Upper bounds of the Bayes regret: those of Aouali et al. 2023 for meTS and other agents.
 
 One formula, the general version of Theorem 1 (Appendix D.4), of which Theorem 1 and
 Proposition 4 are special cases. With the largest and smallest eigenvalues `lambda_{1,0}` and
@@ -14,23 +14,21 @@ contexts of squared norm at most `kappa_x`,
     c_Psi = kappa_x kappa_b lambda_{1,Psi} lambda_{1,0}^2 / lambda_{d,0}^2,
     c = sqrt(2 / pi (kappa_x lambda_{1,0} + c_Psi)) K.
 
-Proposition 4 states matrix weights for isotropic covariances only. The proof of the general
-version sees the weights through `lambda_1(Gamma_i Gamma_i') <= kappa_b` alone, so it holds for them
-too, with `kappa_c = max_i lambda_1(C_i C_i')` for `kappa_b`. Several crossed levels of effects are one
-`Psi`: their weights stand side by side in `Gamma_i`.
+Proposition 4 states matrix weights for isotropic covariances only. The proof of the general version
+uses the weights through `lambda_1(Gamma_i Gamma_i') <= kappa_b` alone, so it holds for them too, with
+`kappa_c = max_i lambda_1(C_i C_i')` for `kappa_b`. Several crossed levels of effects are one `Psi`.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ..models import Gaussian, Hierarchy, Sparse
+from ..models import Gaussian, Hierarchy
 from ..models.arrays import as_count, as_positive, is_concrete
-from ..models.covariance import is_diagonal
-from ..models.weights import Weights
-from .policies.baselines import prior_moments
+from .policies.baselines import check_hierarchy, prior_moments
 
 __all__ = ["RegretBound", "regret_bound"]
 
@@ -48,6 +46,13 @@ class RegretBound(NamedTuple):
         delta: the probability of that, in the proof.
         kappa_b: `max_i |b_i|^2`, or `max_i lambda_1(C_i C_i')` for matrix weights: how strongly
             actions depend on effects.
+
+    Example:
+        >>> from mixts.bandit import regret_bound
+        >>> from mixts.models import linear
+        >>> bound = regret_bound(linear([[1.0, 0.0], [0.6, 0.8]], dim=2), horizon=100, kappa_x=1.0)
+        >>> bool(bound.total > bound.constant_term), round(float(bound.kappa_b), 3)
+        (True, 1.0)
     """
 
     total: Float[Array, ""]
@@ -56,15 +61,6 @@ class RegretBound(NamedTuple):
     constant_term: Float[Array, ""]
     delta: Float[Array, ""]
     kappa_b: Float[Array, ""]
-
-
-class _Spreads(NamedTuple):
-    """What the formula needs to know of a hierarchy: eigenvalues, and `kappa_b`."""
-
-    highest_action: Array
-    lowest_action: Array
-    highest_effect: Array
-    kappa: Array
 
 
 def regret_bound(
@@ -82,12 +78,11 @@ def regret_bound(
     - `"no_action_noise"`: the limit of `Sigma_{0,i} = sigma_0^2 I` as `sigma_0 -> 0`. `R^A` vanishes, and
       `R^E = d L c_E log(1 + K kappa_b lambda_{1,Psi} kappa_x n / sigma^2)`. Along other covariances that
       vanish, `lambda_{1,0} / lambda_{d,0} > 1` stays and the logarithm diverges: a weakness of the bound,
-      not of the agent, for whom the shape of what vanishes does not matter.
+      not of the agent.
 
     The bound increases with `n`, `K`, `L`, `d`, `kappa_x` and `lambda_{1,Psi}`; known effects are always
-    below meTS. In `sigma_0` it increases where actions are many, about `K sigma^2 > d L c_E`: for fewer,
-    certain actions may cost more in `R^E` than they save in `R^A`, to which Eq. 12,
-    without its logarithms, is blind.
+    below meTS. In `sigma_0` it increases if `K sigma^2 > d L c_E`, about: with fewer actions, a smaller
+    `sigma_0` may add more to `R^E` than it saves in `R^A`, which Eq. 12 without its logarithms hides.
 
     Args:
         hierarchy: linear-Gaussian, of two levels: effects without parents, and actions.
@@ -95,6 +90,14 @@ def regret_bound(
         kappa_x: an upper bound of the squared norms of contexts.
         delta: by default `1 / n`, with which the last term does not grow.
         agent: whose regret.
+
+    Example:
+        >>> from mixts.bandit import regret_bound
+        >>> from mixts.models import linear
+        >>> paper = linear([[1.0, 0.0], [0.6, 0.8]], dim=2, effect_cov=3.0)
+        >>> bounds = [regret_bound(paper, 100, 2.0, agent=a).total for a in ("known_effects", "mets")]
+        >>> bool(bounds[0] < bounds[1])
+        True
     """
     _check_two_levels(hierarchy)
     n = as_count(horizon, "regret_bound horizon")
@@ -104,37 +107,26 @@ def regret_bound(
         known = ", ".join(repr(name) for name in get_args(Kind))
         raise ValueError(f"regret_bound agent is {agent!r}; expected one of {known}")
 
-    spreads = _spreads(hierarchy)
-    if agent == "unstructured":
-        marginal = prior_moments(hierarchy).cov[hierarchy.actions.name]
-        lowest, highest = _eigenvalues(marginal)
-        spreads = _Spreads(highest, lowest, jnp.zeros_like(highest), spreads.kappa)
-    elif agent == "known_effects":
-        spreads = spreads._replace(highest_effect=jnp.zeros_like(spreads.highest_effect))
-    elif agent == "no_action_noise":
-        nothing = jnp.zeros_like(spreads.highest_action)
-        spreads = spreads._replace(highest_action=nothing, lowest_action=nothing)
-    return _bound(hierarchy, spreads, n, kappa_x, delta)
-
-
-def _bound(
-    hierarchy: Hierarchy, spreads: _Spreads, n: int, kappa_x: Array, delta: Array
-) -> RegretBound:
-    """The formula of the module's docstring; eigenvalues may be zero, where it takes the limit."""
-    K, d = hierarchy.num_actions, hierarchy.dim
+    K, d, actions = hierarchy.num_actions, hierarchy.dim, hierarchy.actions
     L = sum(level.size for level in hierarchy.levels[:-1])
     assert isinstance(hierarchy.reward, Gaussian), "checked by _check_two_levels"
-    variance = jnp.square(hierarchy.reward.noise)
-    high, low, effect, kappa = spreads
+    variance, kappa = jnp.square(hierarchy.reward.noise), _kappa(hierarchy)
+    low, high = _eigenvalues(actions.covariance(d).matrices())
+    above = [_eigenvalues(level.covariance(d).matrices())[1] for level in hierarchy.levels[:-1]]
+    effect, zero = jnp.max(jnp.stack(above)), jnp.zeros_like(high)
+    if agent == "unstructured":
+        (low, high), effect = _eigenvalues(prior_moments(hierarchy).cov[actions.name]), zero
+    elif agent == "known_effects":
+        effect = zero
+    elif agent == "no_action_noise":
+        low = high = zero
 
     c_action = _over_log(kappa_x * high, variance)
     action_term = d * K * c_action * jnp.log1p(n * kappa_x * high / (variance * d))
-
     c_psi = kappa_x * kappa * effect * jnp.square(_ratio(high, low))
     c_effect = _over_log(c_psi, variance) * (1 + kappa_x * high / variance)
     seen = _most_seen(high, low, kappa_x * n / variance)
     effect_term = d * L * c_effect * jnp.log1p(K * kappa * effect * seen)
-
     c = K * jnp.sqrt(2 / jnp.pi * (kappa_x * high + c_psi))
     spent = jnp.sqrt(2 * n * (action_term + effect_term) * -jnp.log(delta))
     constant_term = c * n * delta
@@ -153,58 +145,42 @@ def _ratio(high: Array, low: Array) -> Array:
 
 
 def _most_seen(high: Array, low: Array, precision: Array) -> Array:
-    """`1 / low - 1 / (high^2 (precision + 1 / low))`, the most an action may say of its effects.
+    """`1 / low - 1 / (high^2 (precision + 1 / low))`, the most that an action tells about its effects.
 
-    Written as a sum of two terms that are not negative, the second of which is zero for isotropic
-    covariances: `(precision + (high - low) (high + low) / (low high^2)) / (1 + low precision)`.
+    As a sum of two terms that are not negative, the second zero for isotropic covariances:
+    `(precision + (high - low) (high + low) / (low high^2)) / (1 + low precision)`.
     """
     stretch = _ratio(high, low)
     unequal = jnp.where(low > 0, (1 - 1 / jnp.square(stretch)) / jnp.where(low > 0, low, 1.0), 0.0)
     return (precision + unequal) / (1 + low * precision)
 
 
-def _spreads(hierarchy: Hierarchy) -> _Spreads:
-    lowest, highest = _eigenvalues(hierarchy.actions.cov)
-    above = [_eigenvalues(level.cov)[1] for level in hierarchy.levels[:-1]]
-    return _Spreads(highest, lowest, jnp.max(jnp.stack(above)), _kappa(hierarchy))
-
-
-def _eigenvalues(cov: Array) -> tuple[Array, Array]:
-    """The smallest and the largest eigenvalue of a covariance in any form, over all vectors."""
-    if is_diagonal(cov):
-        return cov.min(), cov.max()
-    values = jnp.linalg.eigvalsh(cov)
+def _eigenvalues(matrices: Float[Array, "*batch n n"]) -> tuple[Array, Array]:
+    """The smallest and the largest eigenvalue of all matrices."""
+    values = jnp.linalg.eigvalsh(matrices)
     return values.min(), values.max()
 
 
 def _kappa(hierarchy: Hierarchy) -> Float[Array, ""]:
     """`max_i lambda_1(Gamma_i Gamma_i')`: squares of weights, added up over all effects."""
-    parents = (hierarchy.actions.parents or {}).values()
-    squares = [_squares(weights) for weights in parents]
-    if all(square.ndim == 1 for square in squares):
-        return jnp.max(sum(squares[1:], squares[0]))
-    identity = jnp.eye(hierarchy.dim)
-    full = [s[:, None, None] * identity if s.ndim == 1 else s for s in squares]
-    return jnp.linalg.eigvalsh(sum(full[1:], full[0])).max()
+    d = hierarchy.dim
 
+    def square(action: Array) -> Float[Array, "d d"]:
+        total = jnp.zeros((d, d))
+        for arrows in hierarchy.actions.arrows.values():
+            parents = arrows.parents_of(action)
+            weights = arrows.push(action, jnp.broadcast_to(jnp.eye(d), (len(parents), d, d)))
+            # A parent named twice counts with the sum of its weights.
+            same = (parents[:, None] == parents).astype(weights.dtype)
+            total += jnp.einsum("mde,mfe->df", weights, jnp.einsum("mn,nde->mde", same, weights))
+        return total
 
-def _squares(weights: Weights) -> Array:
-    """`|b_i|^2` for every action, (K,), or `C_i C_i'`, (K, d, d), for matrix weights."""
-    if isinstance(weights, Sparse):
-        # A parent that stands in a row twice has the sum of both weights.
-        same = weights.indices[:, :, None] == weights.indices[:, None, :]
-        return jnp.einsum("km,kn,kmn->k", weights.values, weights.values, same.astype(float))
-    assert isinstance(weights, Array), "learned weights have no closed form, and are refused"
-    if weights.ndim == 4:
-        return jnp.einsum("klde,klfe->kdf", weights, weights)
-    return jnp.square(weights).sum(1)
+    squares = jax.lax.map(square, jnp.arange(hierarchy.num_actions), batch_size=1024)
+    return jnp.linalg.eigvalsh(squares).max()
 
 
 def _check_two_levels(hierarchy: Any) -> None:
-    if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(
-            f"regret_bound: got {hierarchy!r}; expected a Hierarchy, such as linear(weights, dim)"
-        )
+    check_hierarchy(hierarchy, "regret_bound")
     if hierarchy.why_not_exact is not None:
         raise ValueError(
             f"regret_bound needs a linear-Gaussian hierarchy, for which the theorem is proved: "

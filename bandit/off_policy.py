@@ -1,19 +1,18 @@
-"""Off-policy evaluation: what another policy would have earned, from a log of decisions.
+"""Off-policy evaluation: the mean reward that another policy would have had, from logged decisions.
 
-A log says, for each of n decisions, the action taken, its reward, and the *propensity*: the probability
-with which the action was chosen. The policy to be judged gives the probabilities with which it would
+A log holds, for each of n decisions, the chosen action, its reward, and its *propensity*: the probability
+with which the action was chosen. The policy to be evaluated gives the probabilities with which it would
 have chosen each action. With `w_t = pi(a_t | x_t) / p_t`,
 
     IPS    sum w_t r_t / n                               (Horvitz & Thompson 1952)
     SNIPS  sum w_t r_t / sum w_t                         (Swaminathan & Joachims 2015)
     DR     sum (w_t (r_t - q(x_t, a_t)) + sum_a pi(a | x_t) q(x_t, a)) / n   (Dudik et al. 2011)
 
-estimate its mean reward. IPS is unbiased wherever every action that the policy might take could have
-been logged; SNIPS is biased by O(1 / n), but does not change its mind when a constant is added to all
-rewards; DR is as unbiased as IPS whatever the predictions `q` are, and the better they are the less it
-varies. The standard errors hold for decisions that are independent given their contexts, of a policy
-that does not learn; rewards fed back into the logging policy only make their propensities change,
-which the weights account for.
+estimate its mean reward. IPS is unbiased if every action that the policy might choose could have been
+logged; SNIPS has a bias of O(1 / n), but follows a constant added to all rewards; DR is unbiased as IPS
+is whatever the predictions `q` are, and varies less the better they are. The standard errors hold for
+decisions that are independent given their contexts. Where the logging policy learned from its rewards,
+its propensities changed over time, which the weights account for.
 """
 
 from functools import partial
@@ -28,6 +27,7 @@ from jaxtyping import Float, Int
 from ..inference.random import fused_key
 from ..models.arrays import as_count
 from .policies.policy import Policy
+from .simulation.results import standard_error
 
 __all__ = [
     "Estimate",
@@ -38,19 +38,25 @@ __all__ = [
     "off_policy_value",
 ]
 
-# Probabilities that were estimated, or kept in float32, sum to one no closer than this.
+# Probabilities that were estimated, or stored in float32, sum to one up to this error.
 _SUM_TOLERANCE = 1e-3
 
 
 class LoggedDecisions(NamedTuple):
-    """What was decided and what came of it.
+    """Decisions and their rewards.
 
     Attributes:
-        contexts: (n, d), or (n, K, d) with a row for each action; None where nobody needs them.
-        actions: (n,) the actions taken.
-        rewards: (n,) what they brought.
-        propensities: (n,) the probability with which each action was taken; None where nobody said.
-        ids: (n,) what the decisions are called by the `Agent` that made them; see `Agent.log`.
+        contexts: (n, d), or (n, K, d) with a row for each action; None if they are not needed.
+        actions: (n,) the chosen actions.
+        rewards: (n,) their rewards.
+        propensities: (n,) the probability with which each action was chosen; None if unknown.
+        ids: (n,) the ids of the decisions, in a log from `Agent.log`.
+
+    Example:
+        >>> from mixts.bandit import LoggedDecisions
+        >>> log = LoggedDecisions(None, actions=[0, 1, 0], rewards=[1, 0, 1], propensities=[0.5] * 3)
+        >>> log.actions
+        [0, 1, 0]
     """
 
     contexts: Any
@@ -61,23 +67,35 @@ class LoggedDecisions(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The mean reward of a policy, and how well it is known."""
+    """An estimate of the mean reward of a policy, and its standard error.
+
+    Example:
+        >>> from mixts.bandit import Estimate
+        >>> Estimate(value=0.3, standard_error=0.02).value
+        0.3
+    """
 
     value: float
     standard_error: float
 
 
 class OffPolicyValue(NamedTuple):
-    """Three estimates of a policy's mean reward, and how much of the log speaks for it.
+    """Three estimates of a policy's mean reward, and how much of the log they rest on.
 
     Attributes:
         ips: inverse propensity scores.
         snips: the same, self-normalised.
         doubly_robust: with predicted rewards; None without them.
         effective_sample_size: `(sum w)^2 / sum w^2`: how many rewards logged by the policy itself the
-            weighted ones are worth. Far below n, the estimates hang on a few decisions.
+            weighted ones are worth. Far below n, the estimates depend on a few decisions.
         largest_weight: the largest `w_t`, before clipping.
         clipped: how many weights were cut; where it is not zero, all estimates are biased.
+
+    Example:
+        >>> from mixts.bandit import LoggedDecisions, off_policy_value
+        >>> log = LoggedDecisions(None, [0, 1, 0, 1], [1.0, 0.0, 1.0, 0.0], [0.5] * 4)
+        >>> off_policy_value(log, [[0.75, 0.25]] * 4).effective_sample_size
+        3.2
     """
 
     ips: Estimate
@@ -94,28 +112,28 @@ def off_policy_value(
     """Estimates of the mean reward of the policy that chooses with the given probabilities.
 
     Args:
-        log: what was decided, what came of it, and how probable it was.
-        probabilities: (n, K) how the policy to be judged chooses in each context, see
+        log: decisions with rewards and propensities.
+        probabilities: (n, K) how the policy to be evaluated chooses in each context, see
             `choice_probabilities`; or (n,) the probabilities of the logged actions, or the actions
-            that it takes for certain as whole numbers.
+            of a deterministic policy as whole numbers.
         predictions: (n, K) predicted mean rewards, for the doubly robust estimate, such as
             `contexts @ backend.posterior(state).mean["action"].T`; needs (n, K) probabilities, or
             actions.
         clip: cut weights at this number, which trades variance for bias.
+
+    Example:
+        >>> from mixts.bandit import LoggedDecisions, off_policy_value
+        >>> log = LoggedDecisions(None, [0, 1, 0, 1], [1.0, 0.0, 1.0, 0.0], [0.5] * 4)
+        >>> off_policy_value(log, [[0.75, 0.25]] * 4).snips.value
+        0.75
     """
     actions, rewards, propensities = _checked_log(log)
     chosen, every = _checked_probabilities(probabilities, actions)
     q = None if predictions is None else _checked_predictions(predictions, actions, every)
-    weights = chosen / propensities
-    largest = float(weights.max())
-    clipped = 0
-    if clip is not None:
-        if not (isinstance(clip, int | float) and 0 < clip < np.inf):
-            raise ValueError(
-                f"clip is {clip!r}; expected a positive number, or None for no clipping"
-            )
-        clipped = int((weights > clip).sum())
-        weights = np.minimum(weights, clip)
+    if clip is not None and not (isinstance(clip, int | float) and 0 < clip < np.inf):
+        raise ValueError(f"clip is {clip!r}; expected a positive number, or None for no clipping")
+    unclipped = chosen / propensities
+    weights = unclipped if clip is None else np.minimum(unclipped, clip)
     robust = None
     if q is not None and every is not None:
         own = q[np.arange(len(actions)), actions]
@@ -126,8 +144,8 @@ def off_policy_value(
         snips=_ratio(weights, rewards),
         doubly_robust=robust,
         effective_sample_size=float(total**2 / squares) if squares > 0 else 0.0,
-        largest_weight=largest,
-        clipped=clipped,
+        largest_weight=float(unclipped.max()),
+        clipped=int((unclipped > weights).sum()),
     )
 
 
@@ -135,9 +153,14 @@ class PolicyChoices(NamedTuple):
     """How probable each action is in each context.
 
     Attributes:
-        probabilities: (n, K) the share of draws in which a policy took the action.
+        probabilities: (n, K) the share of draws in which a policy chose the action.
         standard_error: (n, K) `sqrt(p (1 - p) / draws)`, with p no closer to zero or one than
-            `1 / (draws + 2)`, so that an action never drawn does not look impossible for certain.
+            `1 / (draws + 2)`, so that it is not zero for an action that was never drawn.
+
+    Example:
+        >>> from mixts.bandit import PolicyChoices
+        >>> PolicyChoices(np.array([[0.5, 0.5]]), np.array([[0.01, 0.01]])).probabilities
+        array([[0.5, 0.5]])
     """
 
     probabilities: np.ndarray
@@ -151,6 +174,14 @@ def choice_probabilities(
 
     The state is not changed: this is the policy as it stands, not as it would go on learning. Costs
     `n * draws` calls of `act` in one compiled program, and memory for `draws` of them.
+
+    Example:
+        >>> from mixts.bandit import LinUCB, choice_probabilities
+        >>> from mixts.models import linear
+        >>> policy = LinUCB(linear([[1.0], [0.5]], dim=2))
+        >>> state = policy.update(policy.init(jax.random.key(0)), [1.0, 0.0], 0, -3.0)
+        >>> choice_probabilities(policy, state, [[1.0, 0.0]], draws=10).probabilities
+        array([[0., 1.]])
     """
     if not isinstance(policy, Policy):
         raise TypeError(
@@ -164,8 +195,7 @@ def choice_probabilities(
             "each action"
         )
     K = policy.problem.num_actions
-    counts = np.asarray(_count_choices(policy, state, contexts, fused_key(key), draws, K))
-    p = counts / draws
+    p = np.asarray(_count_choices(policy, state, contexts, fused_key(key), draws, K)) / draws
     inside = np.clip(p, 1 / (draws + 2), 1 - 1 / (draws + 2))
     return PolicyChoices(p, np.sqrt(inside * (1 - inside) / draws))
 
@@ -185,9 +215,7 @@ def _count_choices(
 
 
 def _mean(terms: Float[np.ndarray, " n"]) -> Estimate:
-    n = len(terms)
-    error = terms.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    return Estimate(float(terms.mean()), float(error))
+    return Estimate(float(terms.mean()), float(standard_error(terms)))
 
 
 def _ratio(weights: Float[np.ndarray, " n"], rewards: Float[np.ndarray, " n"]) -> Estimate:
@@ -203,14 +231,12 @@ def _ratio(weights: Float[np.ndarray, " n"], rewards: Float[np.ndarray, " n"]) -
 def _checked_log(log: LoggedDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if log.propensities is None:
         raise ValueError(
-            "log: there are no propensities; expected the probability with which each action was taken, "
+            "log: there are no propensities; expected the probability with which each action was chosen, "
             "which an Agent logs if it is made with propensity_draws"
         )
-    actions, rewards = np.asarray(log.actions), np.asarray(log.rewards)
-    propensities = np.asarray(log.propensities)
-    n = len(actions) if actions.ndim == 1 else 0
+    actions, rewards, propensities = map(np.asarray, (log.actions, log.rewards, log.propensities))
     for name, column in (("rewards", rewards), ("propensities", propensities)):
-        if actions.ndim != 1 or column.shape != (n,) or n == 0:
+        if actions.ndim != 1 or column.shape != actions.shape or not actions.size:
             raise ValueError(
                 f"log: actions have shape {actions.shape} and {name} {column.shape}; expected one of "
                 "each for every decision, and at least one decision"
@@ -225,7 +251,7 @@ def _checked_log(log: LoggedDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarr
         wrong = int(np.argmin(np.where(propensities > 1, -1.0, propensities)))
         raise ValueError(
             f"log: the propensity of decision {wrong} is {propensities[wrong]:g}; expected one in "
-            "(0, 1]: what was taken had some probability. Leave out decisions without a propensity"
+            "(0, 1]: a chosen action had some probability. Leave out decisions without a propensity"
         )
     return actions, rewards, propensities
 

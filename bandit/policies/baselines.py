@@ -1,12 +1,10 @@
 """The paper's Thompson sampling baselines and oracles: `ThompsonSampling` on a derived hierarchy.
 
-Each is a function from the hierarchy an agent is told to a policy. What a baseline leaves out is left
-out of the hierarchy; the algebra is that of `mixts.inference` (Aouali et al. 2023,
-Section 5.1 and Section 4.2).
+Each is a function from the agent's hierarchy to a policy. What a baseline ignores is left out of the
+hierarchy; the algebra is that of `mixts.inference` (Aouali et al. 2023, Sections 4.2 and 5.1).
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +16,7 @@ from jaxtyping import Float
 from ...inference import Backend, ClosedForm, Factored, Laplace
 from ...models import Gaussian, Hierarchy, Level
 from ...models.arrays import as_numbers
-from ...models.covariance import is_joint
-from ...models.weights import mix
+from ...models.exactness import Obstacle
 from .policy import ThompsonSampling
 
 __all__ = [
@@ -29,6 +26,7 @@ __all__ = [
     "LinTS",
     "NoActionNoise",
     "PriorMoments",
+    "check_hierarchy",
     "prior_moments",
 ]
 
@@ -41,14 +39,21 @@ def LinTS(hierarchy: Hierarchy, *, noise: Any = None) -> ThompsonSampling:
 
     Every action has a posterior of its own, from its marginal prior: in two levels
     `N(mu_i + Gamma_i mu_Psi, Sigma_{0,i} + Gamma_i Sigma_Psi Gamma_i')`, in any other hierarchy what
-    `prior_moments` says. Rewards are taken as Gaussian. A round costs O(K d^2).
+    `prior_moments` returns. Rewards are assumed Gaussian. A round costs O(K d^2).
 
     Args:
-        hierarchy: what the agent is told.
+        hierarchy: the agent's model.
         noise: standard deviation of rewards; by default the hierarchy's, or 1 where its rewards are
             not Gaussian.
+
+    Example:
+        >>> from mixts.bandit import LinTS
+        >>> from mixts.models import linear
+        >>> policy = LinTS(linear([[1.0], [0.5]], dim=2))
+        >>> policy.backend.hierarchy["action"].cov[:, 0, 0]
+        Array([2.  , 1.25], dtype=float32)
     """
-    _check_hierarchy(hierarchy, "LinTS")
+    check_hierarchy(hierarchy, "LinTS")
     reward = Gaussian(_known_noise(hierarchy, noise, "LinTS"))
     return ThompsonSampling(ClosedForm(_without_effects(hierarchy, reward)))
 
@@ -58,8 +63,14 @@ def GLMTS(hierarchy: Hierarchy) -> ThompsonSampling:
 
     Each action's posterior is Gaussian at its mode with the curvature there. For Gaussian rewards that
     is exact, and the policy is `LinTS`.
+
+    Example:
+        >>> from mixts.bandit import GLMTS
+        >>> from mixts.models import glm
+        >>> type(GLMTS(glm([[1.0], [0.5]], dim=2)).backend).__name__
+        'Laplace'
     """
-    _check_hierarchy(hierarchy, "GLMTS")
+    check_hierarchy(hierarchy, "GLMTS")
     if isinstance(hierarchy.reward, Gaussian):
         _known_noise(hierarchy, None, "GLMTS")
     return ThompsonSampling(_backend(_without_effects(hierarchy, hierarchy.reward)))
@@ -71,8 +82,15 @@ def HierTS(hierarchy: Hierarchy) -> ThompsonSampling:
     `theta_i | psi ~ N(mu_i + psi, Sigma_{0,i})`, with the actions' own `mu_i`, `Sigma_{0,i}` and link. The
     prior mean and covariance of `psi` are the averages of those of the actions' parents: `N(0, 3 I)`
     in Section 5.1.
+
+    Example:
+        >>> from mixts.bandit import HierTS
+        >>> from mixts.models import linear
+        >>> policy = HierTS(linear([[1.0, 0.0], [0.5, 0.5]], dim=2))
+        >>> policy.backend.hierarchy["action_effect"].size
+        1
     """
-    _check_hierarchy(hierarchy, "HierTS")
+    check_hierarchy(hierarchy, "HierTS")
     actions, d = hierarchy.actions, hierarchy.dim
     _check_parents(actions, "HierTS")
     moments = prior_moments(hierarchy)
@@ -80,36 +98,42 @@ def HierTS(hierarchy: Hierarchy) -> ThompsonSampling:
     mean = jnp.concatenate([moments.mean[name] for name in parents]).mean(0)
     cov = jnp.concatenate([moments.cov[name] for name in parents]).mean(0)
     effect = Level(f"{actions.name}_effect", 1, mean=mean, cov=cov)
-    shared = replace(actions, parents={effect.name: np.ones((actions.size, 1))})
+    shared = actions.remade(parents={effect.name: np.ones((actions.size, 1))})
     return ThompsonSampling(_backend(Hierarchy([effect, shared], hierarchy.reward, d)))
 
 
 def KnownEffects(hierarchy: Hierarchy, environment: Any) -> ThompsonSampling:
-    """The oracle that is told the effects (Section 4.2, `sigma_Psi = 0`).
+    """The oracle that knows the effects (Section 4.2, `sigma_Psi = 0`).
 
     What is left to learn is `theta_i ~ N(mu_i + Gamma_i z, Sigma_{0,i})`, each action on its own, with the
-    true parents `z` of the actions. It sees the truth, so `simulate` hands it the environment.
+    true parents `z` of the actions. `simulate` calls it with the environment, for it sees the truth.
 
     Args:
-        hierarchy: what the agent is told.
+        hierarchy: the agent's model.
         environment: what it plays in; `environment.levels` maps the name of a level to its true
             (size, dim) vectors.
+
+    Example:
+        >>> from mixts.bandit import KnownEffects, SyntheticProblem
+        >>> hierarchy, environment = SyntheticProblem(5, 2, 3).sample(jax.random.key(0))
+        >>> [level.name for level in KnownEffects(hierarchy, environment).backend.hierarchy.levels]
+        ['action']
     """
-    _check_hierarchy(hierarchy, "KnownEffects")
+    check_hierarchy(hierarchy, "KnownEffects")
     actions, d = hierarchy.actions, hierarchy.dim
-    why = actions.why_not_linear_gaussian
-    if why.startswith("learns its weights"):
+    if actions.obstacle is Obstacle.WEIGHTS:
+        why = actions.why_not_linear_gaussian
         raise ValueError(
-            f"KnownEffects: level '{actions.name}' {why}, so the effects do not say where its vectors "
+            f"KnownEffects: level '{actions.name}' {why}, so the effects do not tell where its vectors "
             "are centred; declare known weights"
         )
     center = jnp.broadcast_to(actions.mean, (actions.size, d))
-    for parent, weights in (actions.parents or {}).items():
+    for parent, arrows in actions.arrows.items():
         vectors = _true_vectors(environment, parent, (hierarchy[parent].size, d))
-        center = center + mix(weights, vectors)
+        center = center + arrows.mix(vectors)
     if actions.link is not None:
         center = actions.link(center)
-    own = replace(actions, parents=None, mean=center, link=None)
+    own = actions.remade(parents=None, mean=center, link=None)
     return ThompsonSampling(_backend(Hierarchy([own], hierarchy.reward, d)))
 
 
@@ -119,16 +143,22 @@ setattr(KnownEffects, "sees_truth", True)  # noqa: B010 (type checkers know no a
 def NoActionNoise(hierarchy: Hierarchy) -> ThompsonSampling:
     """Actions that their parents determine (Section 4.2, `sigma_0 = 0`).
 
-    An oracle where the environment has no action noise either, as the paper supposes; elsewhere it is
-    a policy that trusts the effects too much and never finds out.
+    An oracle if the environment has no action noise either, as the paper assumes; otherwise a policy
+    that is too certain of the effects and cannot correct it.
 
-    The covariances of the actions are divided by a million, not set to zero, so that the algebra stays
-    as it is. That is harmless in float32 too: square roots are carried and never subtracted, and
-    `Lambda_0` and `S_i` enter as the product `Lambda_0 S_i`, in which the factor cancels. Where the
-    hierarchy's own variance `sigma_0^2` is about that of a reward, an action would have to be taken a
-    million times before the rest were as much as half of what is known of it.
+    The covariances of the actions are divided by a million, not set to zero, so that the same algebra
+    applies, in float32 too: square roots are never subtracted, and the factor cancels in the product
+    `Lambda_0 S_i`. Where `sigma_0^2` is about the variance of a reward, an action needs a million
+    rewards until they count for half of what is known of it.
+
+    Example:
+        >>> from mixts.bandit import NoActionNoise
+        >>> from mixts.models import linear
+        >>> policy = NoActionNoise(linear([[1.0], [0.5]], dim=2))
+        >>> f"{float(policy.backend.hierarchy['action'].cov):.0e}"
+        '1e-06'
     """
-    _check_hierarchy(hierarchy, "NoActionNoise")
+    check_hierarchy(hierarchy, "NoActionNoise")
     actions = hierarchy.actions
     _check_parents(actions, "NoActionNoise")
     if actions.scale is not None:
@@ -136,7 +166,7 @@ def NoActionNoise(hierarchy: Hierarchy) -> ThompsonSampling:
             f"NoActionNoise: level '{actions.name}' learns its scale; declare a known cov, of which "
             "the oracle takes next to nothing"
         )
-    exact = replace(actions, cov=actions.cov * _NEARLY_NOTHING)
+    exact = actions.remade(cov=actions.cov * _NEARLY_NOTHING)
     levels = [*hierarchy.levels[:-1], exact]
     return ThompsonSampling(_backend(Hierarchy(levels, hierarchy.reward, hierarchy.dim)))
 
@@ -157,20 +187,19 @@ def prior_moments(hierarchy: Hierarchy) -> PriorMoments:
     """Prior marginal moments of every level, whatever the rewards.
 
     Exact where all levels are linear and Gaussian: the moments of a posterior before any data
-    (Lemma 3), by `Factored` where the vectors above the actions are independent,
-    which takes no joint covariance, and by `ClosedForm` elsewhere. Where a level has a link, a family,
-    or a learned scale or weight, they are Monte Carlo estimates from 4,096 prior draws with a fixed
-    key: a standard error of 1.6% of a standard deviation for a mean and, for light tails, about 2.2%
-    for a variance. A law without a variance (a HalfCauchy scale, say) has none to estimate: the numbers
-    are then those of the draws.
+    (Lemma 3), by `Factored` where the vectors above the actions are independent, which needs no joint
+    covariance, and by `ClosedForm` elsewhere. Where a level has a link, a family, or a learned scale or
+    weight, they are Monte Carlo estimates from 4,096 prior draws with a fixed key: a standard error of
+    1.6% of a standard deviation for a mean and, for light tails, about 2.2% for a variance. For a law
+    without a variance (a HalfCauchy scale, say) they are the moments of those draws.
     """
-    _check_hierarchy(hierarchy, "prior_moments")
+    check_hierarchy(hierarchy, "prior_moments")
     if not all(level.is_linear_gaussian for level in hierarchy.levels):
         return _estimated_moments(hierarchy)
     levels, d = hierarchy.levels, hierarchy.dim
     linear = Hierarchy(levels, Gaussian(1.0), d)
     independent = len(levels) > 1 and not any(
-        level.parents or is_joint(level.cov, level.size, d) for level in levels[:-1]
+        level.parents or level.covariance(d).is_joint for level in levels[:-1]
     )
     backend = Factored(linear) if independent else ClosedForm(linear)
     posterior = backend.posterior(backend.init())
@@ -181,39 +210,28 @@ def prior_moments(hierarchy: Hierarchy) -> PriorMoments:
 def _estimated_moments(hierarchy: Hierarchy) -> PriorMoments:
     """Moments of prior draws, one after the other (Welford's recursion): no draw is kept."""
 
-    def add(moments: PriorMoments, seen: tuple[Array, Array]) -> tuple[PriorMoments, None]:
-        key, count = seen
+    def add(moments: PriorMoments, at: tuple[Array, Array]) -> tuple[PriorMoments, None]:
+        (key, n), (means, squares) = at, moments
         draw = hierarchy.sample_prior(key)
-        away = {name: draw[name] - mean for name, mean in moments.mean.items()}
-        mean = {name: moments.mean[name] + away[name] / count for name in away}
-        squares = {
-            name: moments.cov[name]
-            + (1 - 1 / count) * away[name][:, :, None] * away[name][:, None, :]
-            for name in away
-        }
-        return PriorMoments(mean, squares), None
+        away = {name: draw[name] - mean for name, mean in means.items()}
+        outer = {name: (1 - 1 / n) * a[:, :, None] * a[:, None, :] for name, a in away.items()}
+        means = {name: mean + away[name] / n for name, mean in means.items()}
+        return PriorMoments(means, jax.tree.map(jnp.add, squares, outer)), None
 
     d, dtype = hierarchy.dim, jnp.result_type(float)
-    zero = PriorMoments(
-        {level.name: jnp.zeros((level.size, d), dtype) for level in hierarchy.levels},
-        {level.name: jnp.zeros((level.size, d, d), dtype) for level in hierarchy.levels},
-    )
+    means = {level.name: jnp.zeros((level.size, d), dtype) for level in hierarchy.levels}
+    squares = {name: jnp.zeros((*mean.shape, d), dtype) for name, mean in means.items()}
     keys = jax.random.split(jax.random.key(0), _PRIOR_DRAWS)
     counts = jnp.arange(1, _PRIOR_DRAWS + 1, dtype=dtype)
-    total, _ = jax.lax.scan(add, zero, (keys, counts))
+    total, _ = jax.lax.scan(add, PriorMoments(means, squares), (keys, counts))
     return total._replace(cov=jax.tree.map(lambda sum_: sum_ / (_PRIOR_DRAWS - 1), total.cov))
 
 
 def _without_effects(hierarchy: Hierarchy, reward: Any) -> Hierarchy:
     """The actions alone, independent of one another, with their marginal prior."""
     actions, moments = hierarchy.actions, prior_moments(hierarchy)
-    own = Level(
-        actions.name,
-        actions.size,
-        mean=moments.mean[actions.name],
-        cov=moments.cov[actions.name],
-        labels=actions.labels,
-    )
+    mean, cov, name = moments.mean, moments.cov, actions.name
+    own = Level(name, actions.size, mean=mean[name], cov=cov[name], labels=actions.labels)
     return Hierarchy([own], reward, hierarchy.dim)
 
 
@@ -222,7 +240,7 @@ def _backend(hierarchy: Hierarchy) -> Backend[Any]:
 
 
 def _known_noise(hierarchy: Hierarchy, noise: Any, who: str) -> Any:
-    """The noise of Gaussian rewards that a baseline is to reckon with."""
+    """The noise of Gaussian rewards that a baseline assumes."""
     if noise is not None:
         return noise
     if not isinstance(hierarchy.reward, Gaussian):
@@ -248,12 +266,13 @@ def _true_vectors(environment: Any, level: str, shape: tuple[int, int]) -> Float
     if vectors.shape != shape:
         raise ValueError(
             f"KnownEffects: environment.levels['{level}'] has shape {vectors.shape}; expected {shape}, "
-            "as the hierarchy says"
+            "as in the hierarchy"
         )
     return vectors
 
 
-def _check_hierarchy(hierarchy: Any, who: str) -> None:
+def check_hierarchy(hierarchy: Any, who: str) -> None:
+    """Refuse anything but a `Hierarchy`."""
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
             f"{who}: got {hierarchy!r}; expected a Hierarchy, such as linear(weights, dim)"

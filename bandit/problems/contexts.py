@@ -1,10 +1,10 @@
 """Where contexts come from: one for each round, shared by all actions or with a row for each."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,33 +13,43 @@ from jaxtyping import Float
 
 from ...inference.random import plain_key
 from ...models.arrays import as_count, as_numbers, is_concrete
-from ...models.pytrees import register_declaration
 
 __all__ = ["Box", "Contexts", "Drawn", "Sphere", "Table", "as_contexts"]
 
 
-class Contexts(ABC):
-    """A law of contexts."""
+class Contexts(eqx.Module):
+    """A law of contexts.
+
+    Example:
+        >>> from mixts.bandit import Contexts
+        >>> class Ones(Contexts):
+        ...     def draw(self, key):
+        ...         return jnp.ones(3)
+    """
 
     @abstractmethod
     def draw(self, key: Array) -> Float[Array, "*K d"]:
         """One context, (d,) or (K, d)."""
 
 
-@dataclass(frozen=True, eq=False)
 class Box(Contexts):
     """Uniform on `[low, high]^dim`, the law of Section 5.1.
 
     With `rows=K` every action gets a context of its own.
+
+    Example:
+        >>> from mixts.bandit import Box
+        >>> Box(2, low=0.0, rows=4).draw(jax.random.key(0)).shape
+        (4, 2)
     """
 
-    dim: int
+    dim: int = eqx.field(static=True)
     low: Any = -1.0
     high: Any = 1.0
-    rows: int | None = None
+    rows: int | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
-        object.__setattr__(self, "dim", as_count(self.dim, "Box dim"))
+        self.dim = as_count(self.dim, "Box dim")
         low, high = as_numbers(self.low, "Box low"), as_numbers(self.high, "Box high")
         for name, wall in (("low", low), ("high", high)):
             if wall.shape not in ((), (self.dim,)):
@@ -48,8 +58,7 @@ class Box(Contexts):
                 )
         if is_concrete(low, high) and not np.all(np.less(low, high)):
             raise ValueError(f"Box low is {self.low} and high {self.high}; expected low below high")
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
+        self.low, self.high = low, high
         _check_rows(self.rows, "Box")
 
     def draw(self, key: Array) -> Float[Array, "*K d"]:
@@ -57,37 +66,42 @@ class Box(Contexts):
         return jax.random.uniform(key, _shape(self), minval=self.low, maxval=self.high)
 
 
-register_declaration(Box, arrays=("low", "high"), static=("dim", "rows"))
-
-
-@dataclass(frozen=True, eq=False)
 class Sphere(Contexts):
-    """Uniform on the sphere of a radius; with `rows=K`, a point for every action."""
+    """Uniform on the sphere of a radius; with `rows=K`, a point for every action.
 
-    dim: int
+    Example:
+        >>> from mixts.bandit import Sphere
+        >>> context = Sphere(3, radius=2.0).draw(jax.random.key(0))
+        >>> round(float(jnp.linalg.norm(context)), 5)
+        2.0
+    """
+
+    dim: int = eqx.field(static=True)
     radius: Any = 1.0
-    rows: int | None = None
+    rows: int | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
-        object.__setattr__(self, "dim", as_count(self.dim, "Sphere dim"))
+        self.dim = as_count(self.dim, "Sphere dim")
         radius = as_numbers(self.radius, "Sphere radius")
         if is_concrete(radius) and not (radius.ndim == 0 and float(radius) > 0):
             raise ValueError(f"Sphere radius is {self.radius}; expected a positive number")
-        object.__setattr__(self, "radius", radius)
+        self.radius = radius
         _check_rows(self.rows, "Sphere")
 
     def draw(self, key: Array) -> Float[Array, "*K d"]:
-        """A point of the sphere: a normal vector brought to length."""
+        """A point of the sphere: a normal vector, rescaled."""
         normal = jax.random.normal(key, _shape(self))
         return self.radius * normal / jnp.linalg.norm(normal, axis=-1, keepdims=True)
 
 
-register_declaration(Sphere, arrays=("radius",), static=("dim", "rows"))
-
-
-@dataclass(frozen=True, eq=False)
 class Table(Contexts):
-    """A row of a table, uniformly: users of a data set. Rows are (n, d), or (n, K, d)."""
+    """A row of a table, uniformly: users of a data set. Rows are (n, d), or (n, K, d).
+
+    Example:
+        >>> from mixts.bandit import Table
+        >>> Table([[1.0, 0.0], [1.0, 0.0]]).draw(jax.random.key(0))
+        Array([1., 0.], dtype=float32)
+    """
 
     rows: Any
 
@@ -98,47 +112,41 @@ class Table(Contexts):
                 f"Table rows have shape {rows.shape}; expected (n, d), or (n, K, d) with a row for "
                 "every action"
             )
-        object.__setattr__(self, "rows", rows)
+        self.rows = rows
 
     def draw(self, key: Array) -> Float[Array, "*K d"]:
         """One of the rows."""
         return self.rows[jax.random.randint(key, (), 0, self.rows.shape[0])]
 
 
-register_declaration(Table, arrays=("rows",), static=())
-
-
-@dataclass(frozen=True, eq=False)
 class Drawn(Contexts):
-    """Whatever a function makes of a key: any law, written with `jax.random`."""
+    """Any law, as a function of a key written with `jax.random`.
 
-    function: Callable[[Array], Any]
+    Example:
+        >>> from mixts.bandit import Drawn
+        >>> Drawn(lambda key: jax.random.normal(key, (3,))).draw(jax.random.key(0)).shape
+        (3,)
+    """
+
+    function: Callable[[Array], Any] = eqx.field(static=True)
 
     def __post_init__(self):
         if not callable(self.function):
             raise TypeError(f"Drawn: got {self.function!r}; expected a function of a key")
 
     def draw(self, key: Array) -> Float[Array, "*K d"]:
-        """What the function gives."""
+        """What the function returns."""
         return jnp.asarray(self.function(plain_key(key)), float)
 
 
-register_declaration(Drawn, arrays=(), static=("function",))
-
-
 def as_contexts(contexts: Any, dim: int, num_actions: int, what: str) -> Contexts:
-    """A law of contexts from what a user wrote: None, a table of numbers, a function, or a law.
+    """A law of contexts from an argument: None, a table of numbers, a function, or a law.
 
     None is the box `[-1, 1]^dim`. What it draws must be (dim,) or (num_actions, dim).
     """
-    if contexts is None:
-        law: Contexts = Box(dim)
-    elif isinstance(contexts, Contexts):
-        law = contexts
-    elif isinstance(contexts, Callable):
-        law = Drawn(contexts)
-    else:
-        law = Table(contexts)
+    law = Box(dim) if contexts is None else contexts
+    if not isinstance(law, Contexts):
+        law = Drawn(law) if callable(law) else Table(law)
     shape = jax.eval_shape(law.draw, jax.random.key(0)).shape
     if shape not in ((dim,), (num_actions, dim)):
         raise ValueError(

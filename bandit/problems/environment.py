@@ -1,9 +1,10 @@
 """What an agent plays in: hidden vectors, contexts and rewards."""
 
-from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from abc import abstractmethod
+from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
@@ -12,7 +13,7 @@ from ...inference.gaussian.linear_model import dot
 from ...inference.observation import own_context
 from ...inference.random import plain_key
 from ...models import Bernoulli, Gaussian, Hierarchy, Reward
-from ...models.pytrees import register_declaration
+from ...models.arrays import as_count
 from .contexts import Contexts, as_contexts
 
 __all__ = [
@@ -20,19 +21,27 @@ __all__ = [
     "HierarchyProblem",
     "Instance",
     "Problem",
+    "check_counts",
     "check_rewards_known",
     "draw_instance",
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Environment:
-    """One world: what is hidden from the agent, and how contexts and rewards come about.
+class Environment(eqx.Module):
+    """One world: the vectors hidden from the agent, and the laws of contexts and rewards.
 
     Attributes:
         hierarchy: what the hidden vectors were drawn from.
         levels: level name -> (size, d), the hidden vectors; the last level's are the actions.
         contexts: the law of contexts.
+
+    Example:
+        >>> import jax
+        >>> from mixts.bandit import SyntheticProblem
+        >>> environment = SyntheticProblem(5, 2, 3).sample(jax.random.key(0)).environment
+        >>> context = environment.context(jax.random.key(1))
+        >>> environment.mean_rewards(context).shape
+        (5,)
     """
 
     hierarchy: Hierarchy
@@ -61,22 +70,35 @@ class Environment:
         law = self.hierarchy.reward.law(predictor)
         if not isinstance(self.hierarchy.reward, Gaussian | Bernoulli):
             key = plain_key(key)
-        drawn = law.sample(key)
-        return jnp.asarray(drawn).astype(predictor.dtype)
-
-
-register_declaration(Environment, arrays=("hierarchy", "levels", "contexts"), static=())
+        return jnp.asarray(law.sample(key)).astype(predictor.dtype)
 
 
 class Instance(NamedTuple):
-    """A hierarchy that the agent is told, and the environment it plays in."""
+    """The hierarchy that the agent knows, and the environment it plays in.
+
+    Example:
+        >>> import jax
+        >>> from mixts.bandit import SyntheticProblem
+        >>> hierarchy, environment = SyntheticProblem(5, 2, 3).sample(jax.random.key(0))
+        >>> hierarchy.num_actions, environment.theta.shape
+        (5, (5, 3))
+    """
 
     hierarchy: Hierarchy
     environment: Environment
 
 
-class Problem(ABC):
-    """Draws instances. `sample` is pure and works inside `jit` and `vmap`."""
+class Problem(eqx.Module):
+    """Draws instances. `sample` is pure and works inside `jit` and `vmap`.
+
+    Example:
+        >>> from mixts.bandit import Box, Environment, Instance, Problem
+        >>> from mixts.models import linear
+        >>> class Pairs(Problem):
+        ...     def sample(self, key):
+        ...         pair = linear([[1.0], [-1.0]], dim=2)
+        ...         return Instance(pair, Environment(pair, pair.sample_prior(key), Box(2)))
+    """
 
     @abstractmethod
     def sample(self, key: Array) -> Instance:
@@ -92,22 +114,33 @@ def check_rewards_known(reward: Reward, what: str) -> None:
         )
 
 
+def check_counts(problem: Problem, *names: str) -> None:
+    """Refuse arguments of these names that are not whole numbers of at least one."""
+    for name in names:
+        as_count(getattr(problem, name), f"{type(problem).__name__} {name}")
+
+
 def draw_instance(
-    key: Array, hierarchy: Hierarchy, contexts: Contexts, told: Hierarchy | None = None
+    key: Array, hierarchy: Hierarchy, contexts: Contexts, known: Hierarchy | None = None
 ) -> Instance:
-    """Hidden vectors from the prior of `hierarchy`; the agent is told it, or `told` instead."""
-    levels = hierarchy.sample_prior(key)
-    told = hierarchy if told is None else told
-    return Instance(told, Environment(hierarchy, levels, contexts))
+    """Hidden vectors from the prior of `hierarchy`, which the agent knows unless it knows another."""
+    environment = Environment(hierarchy, hierarchy.sample_prior(key), contexts)
+    return Instance(hierarchy if known is None else known, environment)
 
 
-@dataclass(frozen=True, eq=False)
 class HierarchyProblem(Problem):
-    """Hidden vectors from the prior of a hierarchy, which the agent is told.
+    """Hidden vectors from the prior of a hierarchy, which the agent knows.
 
     Args:
         hierarchy: the declaration; the noise of its rewards must be known.
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.problems.contexts`.
+
+    Example:
+        >>> from mixts.bandit import HierarchyProblem, Sphere
+        >>> from mixts.models import linear
+        >>> problem = HierarchyProblem(linear([[1.0], [0.5]], dim=3), contexts=Sphere(3))
+        >>> problem.hierarchy.num_actions
+        2
     """
 
     hierarchy: Hierarchy
@@ -119,8 +152,7 @@ class HierarchyProblem(Problem):
             raise TypeError(f"HierarchyProblem: got {self.hierarchy!r}; expected a Hierarchy")
         check_rewards_known(self.hierarchy.reward, "HierarchyProblem")
         dim, actions = self.hierarchy.dim, self.hierarchy.num_actions
-        contexts = as_contexts(self.contexts, dim, actions, "HierarchyProblem")
-        object.__setattr__(self, "contexts", contexts)
+        self.contexts = as_contexts(self.contexts, dim, actions, "HierarchyProblem")
 
     def sample(self, key: Array) -> Instance:
         """Vectors of every level."""

@@ -4,12 +4,12 @@ Ratings are kept up to the day the data set's README ends on; some copies have h
 counts of the README are then checked, so the result is the data set as GroupLens published it.
 """
 
-import csv
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from .ratings import SHIPPED
 
@@ -25,27 +25,24 @@ def pack(folder: Path, target: Path = SHIPPED) -> None:
     Arrays: `user` and `half_stars` of each rating, `movie` as a position in `movie_ids`, and `titles`
     as UTF-8 with a line for each movie.
     """
-    with (folder / "ratings.csv").open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in list(csv.reader(stream))[1:] if int(row[3]) < _END]
-    with (folder / "movies.csv").open(encoding="utf-8", newline="") as stream:
-        titles = {int(row[0]): row[1] for row in list(csv.reader(stream))[1:]}
-    user = np.array([int(row[0]) for row in rows])
-    movie_ids, movie = np.unique([int(row[1]) for row in rows], return_inverse=True)
-    counts = len(rows), len(np.unique(user)), len(movie_ids)
+    ratings = pd.read_csv(folder / "ratings.csv")
+    ratings = ratings[ratings["timestamp"] < _END]
+    movies = pd.read_csv(folder / "movies.csv", index_col="movieId", keep_default_na=False)
+    movie_ids, movie = np.unique(ratings["movieId"], return_inverse=True)
+    counts = len(ratings), ratings["userId"].nunique(), len(movie_ids)
     if counts != _COUNTS:
         raise ValueError(
             f"'{folder}' holds {counts} ratings, users and movies; expected {_COUNTS}: download "
             "ml-latest-small again"
         )
-    text = "\n".join(titles[number] for number in movie_ids.tolist())
     target.parent.mkdir(exist_ok=True)
     np.savez_compressed(
         target,
-        user=user.astype(np.uint16),
+        user=ratings["userId"].to_numpy(np.uint16),
         movie=movie.astype(np.uint16),
-        half_stars=np.array([round(2 * float(row[2])) for row in rows], np.uint8),
+        half_stars=(2 * ratings["rating"]).round().to_numpy(np.uint8),
         movie_ids=movie_ids.astype(np.uint32),
-        titles=np.frombuffer(text.encode(), np.uint8),
+        titles=np.frombuffer("\n".join(movies["title"][movie_ids]).encode(), np.uint8),
     )
 
 

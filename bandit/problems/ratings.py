@@ -1,4 +1,4 @@
-"""MovieLens ratings: read from GroupLens' files, or from the small data set that is shipped.
+"""MovieLens ratings: read from GroupLens' files, or from the small data set that comes with mixts.
 
 The shipped data are ml-latest-small by GroupLens (Harper and Konstan 2015), under GroupLens' own terms:
 see `data/README.md`.
@@ -7,23 +7,28 @@ see `data/README.md`.
 import csv
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["Ratings", "read_ratings", "shipped_ratings"]
+__all__ = ["SHIPPED", "Ratings", "as_ratings", "read_ratings", "shipped_ratings"]
 
 SHIPPED = Path(__file__).parent / "data" / "ml-latest-small.npz"
-_LOWEST, _HIGHEST = 0.5, 5.0
-_LAST_ID = 2**53  # ids go through an array of float64
-_MOST_SAID = 100  # letters of a line that is wrong
+_LAST_ID = 2**53  # whole numbers up to here are exact in float64
+_MOST_SHOWN = 100  # letters of a wrong line: if the file is not text, it may be as long as the file
+_COLUMNS = {
+    "ratings.dat": "UserID::MovieID::Rating::Timestamp",
+    "ratings.csv": "a header and then userId,movieId,rating,timestamp",
+    "movies.dat": "MovieID::Title::Genres",
+    "movies.csv": "movieId,title,genres",
+}
 
 
 class Ratings(NamedTuple):
-    """Who rated what how. Users and movies are those with a rating, numbered from zero by their ids.
+    """Ratings of movies by users. Those with a rating are numbered from zero in the order of their ids.
 
     Attributes:
         user: (n,) number of the user.
@@ -50,9 +55,22 @@ def read_ratings(path: Any) -> Ratings:
             the same folder; without it, or for a movie it lacks, a title is "movie <id>".
     """
     file = _ratings_file(Path(path))
-    columns = _columns(file)
+    stars = {}
+    for line, fields in _lines(file):
+        rating = _rating(fields)
+        if rating is None:
+            _damaged(file, line, f"{_short(fields)} is not a user, a movie, a rating and a time")
+        user, movie, value = rating
+        if not 0.5 <= value <= 5.0:
+            _damaged(file, line, f"a rating of {value:g}, which is not from 0.5 to 5")
+        if (user, movie) in stars:
+            _damaged(file, line, f"a second rating of movie {movie} by user {user}")
+        stars[user, movie] = value
+    if not stars:
+        _damaged(file, 1, "no ratings")
+    users, movies = np.array(list(stars)).T
     titles = _titles(file.with_name(f"movies{file.suffix}"))
-    return as_ratings(columns[:, 0].astype(int), columns[:, 1].astype(int), columns[:, 2], titles)
+    return as_ratings(users, movies, np.array(list(stars.values())), titles)
 
 
 def shipped_ratings() -> Ratings:
@@ -77,30 +95,18 @@ def as_ratings(
     stars: Float[np.ndarray, " n"],
     titles: dict[int, str],
 ) -> Ratings:
-    """Ratings with users and movies numbered from zero."""
+    """Ratings with users and movies numbered from zero, and the id added to titles that are not unique."""
     users, user = np.unique(user_ids, return_inverse=True)
     movies, movie = np.unique(movie_ids, return_inverse=True)
-    names = _different(
-        [titles.get(number, f"movie {number}") for number in movies.tolist()], movies
-    )
-    return Ratings(user, movie, stars.astype(np.float64), users, movies, names)
-
-
-def _different(titles: list[str], ids: Int[np.ndarray, " movies"]) -> tuple[str, ...]:
-    """The titles, with the id added where two movies share one."""
-    counts: dict[str, int] = {}
-    for title in titles:
-        counts[title] = counts.get(title, 0) + 1
-    return tuple(
-        title if counts[title] == 1 else f"{title} [{number}]"
-        for title, number in zip(titles, ids.tolist(), strict=True)
-    )
+    names = {number: titles.get(number, f"movie {number}") for number in movies.tolist()}
+    count = Counter(names.values())
+    unique = (name if count[name] == 1 else f"{name} [{i}]" for i, name in names.items())
+    return Ratings(user, movie, stars.astype(np.float64), users, movies, tuple(unique))
 
 
 def _ratings_file(path: Path) -> Path:
-    names = ("ratings.dat", "ratings.csv")
     if path.is_dir():
-        for name in names:
+        for name in ("ratings.dat", "ratings.csv"):
             if (path / name).is_file():
                 return path / name
     elif path.is_file() and path.suffix in (".dat", ".csv"):
@@ -113,85 +119,51 @@ def _ratings_file(path: Path) -> Path:
     )
 
 
-def _columns(file: Path) -> Float[np.ndarray, "n 3"]:
-    """Users, movies and stars, every line checked."""
-    rows = []
-    for number, fields in _lines(file):
-        rating = _rating(fields)
-        if rating is None:
-            found = f"{_short(fields)} is not a user, a movie, a rating and a time"
-            _damaged(file, number, found)
-        if not _LOWEST <= rating[2] <= _HIGHEST:
-            _damaged(file, number, f"a rating of {rating[2]:g}, which is not from 0.5 to 5")
-        rows.append(rating)
-    if not rows:
-        _damaged(file, 1, "no ratings")
-    columns = np.asarray(rows, np.float64)
-    _, first = np.unique(columns[:, :2], axis=0, return_index=True)
-    if len(first) < len(columns):
-        again = int(np.setdiff1d(np.arange(len(columns)), first)[0])
-        user, movie, _ = rows[again]
-        line = again + (2 if file.suffix == ".csv" else 1)
-        _damaged(file, line, f"a second rating of movie {movie} by user {user}")
-    return columns
-
-
 def _rating(fields: list[str]) -> tuple[int, int, float] | None:
-    """User, movie and stars; None if that is not what the fields hold."""
+    """User, movie and stars; None if the fields are something else."""
     try:
         user, movie, stars, _ = int(fields[0]), int(fields[1]), float(fields[2]), float(fields[3])
     except (ValueError, IndexError):
         return None
-    right = len(fields) == 4 and 0 <= user <= _LAST_ID and 0 <= movie <= _LAST_ID
+    right = len(fields) == 4 and min(user, movie) >= 0 and max(user, movie) <= _LAST_ID
     return (user, movie, stars) if right else None
-
-
-def _short(fields: list[str]) -> str:
-    """Fields as they are said: a line of a file that is no text may be as long as the file."""
-    said = repr(fields)
-    return said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}..."
-
-
-def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each line, with its number; the header of a `.csv` is left out."""
-    # Titles of MovieLens 1M are in Latin-1, which reads any file: what is wrong shows in the fields.
-    with file.open(encoding="utf-8" if file.suffix == ".csv" else "latin-1", newline="") as stream:
-        try:
-            if file.suffix == ".dat":
-                for number, line in enumerate(stream, 1):
-                    yield number, line.rstrip("\r\n").split("::")
-                return
-            for number, fields in enumerate(csv.reader(stream), 1):
-                if number > 1:
-                    yield number, fields
-                elif fields and fields[0].isdecimal():
-                    _damaged(file, 1, f"{_short(fields)} where the names of the columns should be")
-        except (UnicodeDecodeError, csv.Error) as error:
-            _damaged(file, 1, f"text that cannot be read ({error})")
 
 
 def _titles(file: Path) -> dict[int, str]:
     """Titles by id; none where there is no such file."""
-    if not file.is_file():
-        return {}
     titles = {}
-    for number, fields in _lines(file):
+    for line, fields in _lines(file) if file.is_file() else []:
         if len(fields) != 3 or not fields[0].isdecimal():
-            _damaged(file, number, f"{_short(fields)} is not a movie, a title and genres")
+            _damaged(file, line, f"{_short(fields)} is not a movie, a title and genres")
         titles[int(fields[0])] = fields[1]
     return titles
 
 
+def _lines(file: Path) -> list[tuple[int, list[str]]]:
+    """Fields of each line, with its number; the header of a `.csv` is left out."""
+    # Titles of MovieLens 1M are in Latin-1, which reads any file: what is wrong shows in the fields.
+    has_header = file.suffix == ".csv"
+    with file.open(encoding="utf-8" if has_header else "latin-1", newline="") as stream:
+        try:
+            if not has_header:
+                return [(i, line.rstrip("\r\n").split("::")) for i, line in enumerate(stream, 1)]
+            lines = list(enumerate(csv.reader(stream), 1))
+        except (UnicodeDecodeError, csv.Error) as error:
+            _damaged(file, 1, f"text that cannot be read ({error})")
+    if lines and lines[0][1] and lines[0][1][0].isdecimal():
+        _damaged(file, 1, f"{_short(lines[0][1])} where the names of the columns should be")
+    return lines[1:]
+
+
+def _short(fields: list[str]) -> str:
+    text = repr(fields)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
 def _damaged(file: Path, line: int, found: str) -> NoReturn:
-    expected = (
-        "UserID::MovieID::Rating::Timestamp"
-        if file.suffix == ".dat"
-        else "a header and then userId,movieId,rating,timestamp"
-    )
-    if file.stem == "movies":
-        expected = "MovieID::Title::Genres" if file.suffix == ".dat" else "movieId,title,genres"
+    kind = "movies" if file.stem == "movies" else "ratings"
     raise ValueError(
-        f"MovieLens file '{file}', line {line}: {found}; expected lines of {expected}, as GroupLens "
-        "publishes them: download the data set again, or leave the path out to use the ratings that "
-        "come with mixts"
+        f"MovieLens file '{file}', line {line}: {found}; expected lines of "
+        f"{_COLUMNS[kind + file.suffix]}, as GroupLens publishes them: download the data set again, or "
+        "leave the path out to use the ratings that come with mixts"
     )

@@ -1,22 +1,21 @@
-"""`SyntheticProblem`: the paper's synthetic experiments, with every knob."""
+"""`SyntheticProblem`: the paper's synthetic experiments and their variants."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY
 from typing import Any
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from ...models import Gaussian, Hierarchy, Level, Reward
-from ...models.arrays import as_count, as_numbers
+from ...models.arrays import as_numbers
 from .contexts import as_contexts
-from .environment import Instance, Problem, check_rewards_known, draw_instance
+from .environment import Instance, Problem, check_counts, check_rewards_known, draw_instance
 
 __all__ = ["SyntheticProblem"]
 
 
-@dataclass(frozen=True, eq=False)
 class SyntheticProblem(Problem):
     """Effects, weights and actions drawn anew in each run (Section 5.1).
 
@@ -39,54 +38,55 @@ class SyntheticProblem(Problem):
             two levels. Weights of items on effects are drawn in each run.
         item_cov: the covariance of an item given the effects.
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.problems.contexts`.
-        misspecified: tell the agent wrong hyper-parameters (Appendix F.3):
+        misspecified: give the agent wrong hyper-parameters (Appendix F.3):
             `Sigma_Psi`, `mu_Psi`, `Sigma_{0,i}` and the weights of the actions, each times a number
-            from (0, 2) drawn in each run, from 0.001 on: no covariance is zero. A policy wrapped in
-            `told_truth` is told the right ones.
+            from (0.001, 2) drawn in each run. A policy wrapped in `told_truth` knows the right ones.
+
+    Example:
+        >>> from mixts.bandit import SyntheticProblem
+        >>> from mixts.models import Bernoulli
+        >>> clicks = SyntheticProblem(num_actions=50, num_effects=5, dim=3, reward=Bernoulli())
+        >>> clicks.sample(jax.random.key(0)).hierarchy.actions.size
+        50
     """
 
-    num_actions: int = 100
-    num_effects: int = 3
-    dim: int = 2
+    num_actions: int = eqx.field(default=100, static=True)
+    num_effects: int = eqx.field(default=3, static=True)
+    dim: int = eqx.field(default=2, static=True)
     _: KW_ONLY
-    reward: Reward = field(default_factory=lambda: Gaussian(1.0))
+    reward: Reward = eqx.field(default_factory=lambda: Gaussian(1.0))
     effect_mean: Any = 0.0
     effect_cov: Any = 3.0
     action_cov: Any = 1.0
     weights: Any = None
-    matrix_weights: bool = False
-    link: Callable[[Array], Array] | None = None
-    num_items: int | None = None
+    matrix_weights: bool = eqx.field(default=False, static=True)
+    link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
+    num_items: int | None = eqx.field(default=None, static=True)
     item_cov: Any = 1.0
     contexts: Any = None
-    misspecified: bool = False
+    misspecified: bool = eqx.field(default=False, static=True)
 
     def __post_init__(self):
-        for name in ("num_actions", "num_effects", "dim"):
-            object.__setattr__(
-                self, name, as_count(getattr(self, name), f"SyntheticProblem {name}")
-            )
-        if self.num_items is not None:
-            as_count(self.num_items, "SyntheticProblem num_items")
+        items = () if self.num_items is None else ("num_items",)
+        check_counts(self, "num_actions", "num_effects", "dim", *items)
         if self.weights is not None:
-            weights = as_numbers(self.weights, "SyntheticProblem weights")
-            object.__setattr__(self, "weights", weights)
+            self.weights = as_numbers(self.weights, "SyntheticProblem weights")
             if self.matrix_weights:
                 raise ValueError(
                     "SyntheticProblem: matrix_weights=True draws weights, and weights are given too; "
                     "expected one of the two: given weights may be matrices, (K, L, d, d)"
                 )
-        contexts = as_contexts(self.contexts, self.dim, self.num_actions, "SyntheticProblem")
-        object.__setattr__(self, "contexts", contexts)
+        K, d = self.num_actions, self.dim
+        self.contexts = as_contexts(self.contexts, d, K, "SyntheticProblem")
         check_rewards_known(self.reward, "SyntheticProblem")
-        self._hierarchy(jax.random.key(0))  # what is wrong with it shows now, not inside jit
+        self._hierarchy(jax.random.key(0))  # errors are raised now, not inside jit
 
     def sample(self, key: Array) -> Instance:
         """Weights, effects and actions."""
         key_weights, key_levels, key_wrong = jax.random.split(key, 3)
         hierarchy = self._hierarchy(key_weights)
-        told = _misspecified(key_wrong, hierarchy) if self.misspecified else None
-        return draw_instance(key_levels, hierarchy, self.contexts, told)
+        known = _misspecified(key_wrong, hierarchy) if self.misspecified else None
+        return draw_instance(key_levels, hierarchy, self.contexts, known)
 
     def _hierarchy(self, key: Array) -> Hierarchy:
         key_items, key_actions = jax.random.split(key)
@@ -113,15 +113,7 @@ def _misspecified(key: Array, hierarchy: Hierarchy) -> Hierarchy:
     """The hierarchy with each hyper-parameter times a number of its own from (0.001, 2)."""
     factors = jax.random.uniform(key, (4,), minval=1e-3, maxval=2.0)
     effect, *between, action = hierarchy.levels
-    wrong = [
-        Level(effect.name, effect.size, mean=factors[1] * effect.mean, cov=factors[0] * effect.cov),
-        *between,
-        Level(
-            action.name,
-            action.size,
-            parents=jax.tree.map(lambda weights: factors[3] * weights, action.parents),
-            cov=factors[2] * jnp.asarray(action.cov),
-            link=action.link,
-        ),
-    ]
-    return Hierarchy(wrong, hierarchy.reward, hierarchy.dim)
+    weights = jax.tree.map(lambda weights: factors[3] * weights, action.parents)
+    effect = effect.remade(mean=factors[1] * effect.mean, cov=factors[0] * effect.cov)
+    action = action.remade(parents=weights, cov=factors[2] * action.cov)
+    return Hierarchy([effect, *between, action], hierarchy.reward, hierarchy.dim)

@@ -1,4 +1,4 @@
-"""What a simulation leaves behind: regrets, actions and troubles of every run of every policy."""
+"""What a simulation returns: regrets, actions and the status of every run of every policy."""
 
 import io
 import json
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-import xarray as xr
 
+from ...inference import Status
 from ..atomic_file import replace_file
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
     from matplotlib.figure import Figure
 
 __all__ = ["Played", "Simulation", "standard_error"]
@@ -26,14 +27,21 @@ class Played(NamedTuple):
 
     Attributes:
         regret: (runs, horizon) expected regret of each round (Section 2.2).
-        actions: (runs, horizon) the actions taken.
-        troubles: what went wrong -> (runs,) how often; see `Backend.troubles`.
+        actions: (runs, horizon) the chosen actions.
+        status: what went wrong, with counts (runs,); see `Backend.status`.
         runs: (runs,) their numbers; an interrupted simulation may lack some. None is 0, 1, ...
+
+    Example:
+        >>> import numpy as np
+        >>> from mixts.bandit import Played
+        >>> from mixts.inference import Status
+        >>> Played(np.ones((2, 5)), np.zeros((2, 5), int), Status()).numbers
+        array([0, 1])
     """
 
     regret: np.ndarray
     actions: np.ndarray
-    troubles: dict[str, np.ndarray]
+    status: Status
     runs: np.ndarray | None = None
 
     @property
@@ -50,6 +58,14 @@ class Simulation:
         played: policy name -> its runs.
         horizon: rounds of a run.
         interrupted: whether it was stopped before all runs were finished.
+
+    Example:
+        >>> import numpy as np
+        >>> from mixts.bandit import Played, Simulation
+        >>> from mixts.inference import Status
+        >>> runs = Played(np.array([[1.0, 0.5], [2.0, 0.5]]), np.zeros((2, 2), int), Status())
+        >>> Simulation({"random": runs}, horizon=2).mean()["random"]
+        array([1.5, 2. ])
     """
 
     played: Mapping[str, Played]
@@ -63,50 +79,57 @@ class Simulation:
 
     @property
     def actions(self) -> dict[str, np.ndarray]:
-        """Policy name -> (runs, horizon) actions taken."""
+        """Policy name -> (runs, horizon) chosen actions."""
         return {name: part.actions for name, part in self.played.items()}
 
     @property
-    def troubles(self) -> dict[str, dict[str, np.ndarray]]:
-        """Policy name -> what went wrong -> (runs,) how often."""
-        return {name: part.troubles for name, part in self.played.items()}
+    def status(self) -> dict[str, Status]:
+        """Policy name -> what went wrong, with counts (runs,)."""
+        return {name: part.status for name, part in self.played.items()}
 
     def mean(self) -> dict[str, np.ndarray]:
         """Policy name -> (horizon,) mean over runs of the regret up to each round."""
-        return {name: _cumulative(part).mean(0) for name, part in self._with_runs()}
+        return {name: regret.mean(0) for name, regret in self._cumulative().items()}
 
     def standard_error(self) -> dict[str, np.ndarray]:
         """Policy name -> (horizon,) standard error of `mean`; NaN for a single run."""
-        return {name: standard_error(_cumulative(part)) for name, part in self._with_runs()}
+        return {name: standard_error(regret) for name, regret in self._cumulative().items()}
 
-    def summary(self) -> pd.DataFrame:
-        """A row for each policy: mean and standard error of the total regret, runs and troubles."""
+    def _cumulative(self) -> dict[str, np.ndarray]:
+        regrets = {name: regret for name, regret in self.regret.items() if len(regret)}
+        return {name: np.cumsum(regret, 1, dtype=float) for name, regret in regrets.items()}
+
+    def summary(self) -> "pd.DataFrame":
+        """A row for each policy: mean and standard error of total regret, runs, counts of troubles."""
+        import pandas as pd
+
         rows = {}
         for name, part in self.played.items():
             total = part.regret.sum(1, dtype=float)
             row = {"mean": total.mean() if len(total) else np.nan, "se": standard_error(total)}
-            counts = {trouble: int(count.sum()) for trouble, count in part.troubles.items()}
+            counts = {str(kind): int(np.sum(n)) for kind, n in part.status.counts.items()}
             rows[name] = row | {"runs": len(total)} | counts
-        table = pd.DataFrame.from_dict(rows, orient="index")
-        table.index.name = "policy"
-        counted = [column for column in table if column not in ("mean", "se")]
-        return table.astype(dict.fromkeys(counted, "Int64"))
+        table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+        return table.astype(dict.fromkeys(table.columns.drop(["mean", "se"]), "Int64"))
 
-    def to_xarray(self) -> xr.Dataset:
+    def to_xarray(self) -> "xr.Dataset":
         """`regret` and `action` over policy, run and round; runs that were not finished are NaN, -1."""
+        import xarray as xr
+
         runs = max(part.numbers.max(initial=-1) + 1 for part in self.played.values())
         shape = len(self.played), runs, self.horizon
         regret, actions = np.full(shape, np.nan), np.full(shape, -1, np.int32)
         for i, part in enumerate(self.played.values()):
             regret[i, part.numbers] = part.regret
             actions[i, part.numbers] = part.actions
-        dims = ("policy", "run", "round")
         coords = {
             "policy": list(self.played),
             "run": np.arange(runs),
             "round": np.arange(1, self.horizon + 1),
         }
-        return xr.Dataset({"regret": (dims, regret), "action": (dims, actions)}, coords)
+        return xr.Dataset(
+            {"regret": (list(coords), regret), "action": (list(coords), actions)}, coords
+        )
 
     def plot(self, path: Any = None) -> "Figure":
         """Mean regret over rounds with standard errors; see `regret_plot.plot_regret`."""
@@ -123,17 +146,13 @@ class Simulation:
         for i, (name, part) in enumerate(self.played.items()):
             arrays |= {f"regret_{i}": part.regret, f"actions_{i}": part.actions}
             arrays |= {f"runs_{i}": part.numbers}
-            arrays |= {f"trouble_{i}_{j}": c for j, c in enumerate(part.troubles.values())}
-            troubles[name] = list(part.troubles)
-        about = {
-            "format": _FORMAT,
-            "horizon": self.horizon,
-            "interrupted": self.interrupted,
-            "troubles": troubles,
-        }
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, about=np.asarray(json.dumps(about)), **arrays)
-        replace_file(Path(path), buffer.getvalue())
+            arrays |= {f"trouble_{i}_{j}": c for j, c in enumerate(part.status.counts.values())}
+            troubles[name] = list(part.status.counts)
+        about = {"format": _FORMAT, "horizon": self.horizon, "interrupted": self.interrupted}
+        content = io.BytesIO()
+        about = np.asarray(json.dumps(about | {"troubles": troubles}))
+        np.savez_compressed(content, about=about, **arrays)
+        replace_file(Path(path), content.getvalue())
 
     @staticmethod
     def load(path: Any) -> "Simulation":
@@ -144,31 +163,22 @@ class Simulation:
                 about = json.loads(str(file["about"]))
                 if about["format"] != _FORMAT:
                     raise ValueError(f"format {about['format']}, expected {_FORMAT}")
-                played = {
-                    name: Played(
-                        file[f"regret_{i}"],
-                        file[f"actions_{i}"],
-                        {trouble: file[f"trouble_{i}_{j}"] for j, trouble in enumerate(names)},
-                        file[f"runs_{i}"],
+                played = {}
+                for i, (name, names) in enumerate(about["troubles"].items()):
+                    status = Status({t: file[f"trouble_{i}_{j}"] for j, t in enumerate(names)})
+                    regret, actions, runs = (
+                        file[f"{x}_{i}"] for x in ("regret", "actions", "runs")
                     )
-                    for i, (name, names) in enumerate(about["troubles"].items())
-                }
+                    played[name] = Played(regret, actions, status, runs)
         except Exception as error:
             raise ValueError(
                 f"{path} is not a simulation written by Simulation.save: {error}"
             ) from error
         return Simulation(played, about["horizon"], about["interrupted"])
 
-    def _with_runs(self) -> list[tuple[str, Played]]:
-        return [(name, part) for name, part in self.played.items() if len(part.regret)]
-
     def __repr__(self) -> str:
         stopped = ", interrupted" if self.interrupted else ""
         return f"Simulation of {self.horizon} rounds{stopped}\n{self.summary()}"
-
-
-def _cumulative(part: Played) -> np.ndarray:
-    return np.cumsum(part.regret, axis=1, dtype=float)
 
 
 def standard_error(values: np.ndarray) -> Any:

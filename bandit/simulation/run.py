@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ...inference import Backend
+from ...inference import Backend, Status
 from ...inference.random import fused_key, plain_key
 from ...models import Hierarchy
 from ..policies.policy import Policy
@@ -15,12 +15,12 @@ from ..problems.environment import Environment, Instance, Problem
 
 __all__ = ["Maker", "Run", "begin", "instance_of_run", "stretch", "told_truth"]
 
-# From the hierarchy that an agent is told to its policy.
+# From the hierarchy that an agent knows to its policy.
 Maker = Callable[..., Policy[Any]]
 
 
 class _ToldTruth(NamedTuple):
-    """A maker that is shown the environment."""
+    """A maker that is called with the environment."""
 
     make: Maker
     sees_truth: bool = True
@@ -30,7 +30,14 @@ class _ToldTruth(NamedTuple):
 
 
 def told_truth(make: Maker) -> Maker:
-    """The same policy, told the hierarchy that the environment was drawn from."""
+    """The same policy, made for the hierarchy that the environment was drawn from.
+
+    Example:
+        >>> from mixts.bandit import LinTS, SyntheticProblem, told_truth
+        >>> problem = SyntheticProblem(5, 2, 2, misspecified=True)
+        >>> hierarchy, environment = problem.sample(jax.random.key(0))
+        >>> informed, misled = told_truth(LinTS)(hierarchy, environment), LinTS(hierarchy)
+    """
     return _ToldTruth(make)
 
 
@@ -58,7 +65,14 @@ class Run(NamedTuple):
 
 
 def instance_of_run(problem: Problem, key: Any, run: Any) -> Instance:
-    """What every policy meets in run number `run` of `simulate` with that key."""
+    """The instance that every policy meets in run number `run` of `simulate` with that key.
+
+    Example:
+        >>> from mixts.bandit import SyntheticProblem, instance_of_run
+        >>> instance = instance_of_run(SyntheticProblem(5, 2, 3), key=0, run=7)
+        >>> instance.environment.theta.shape
+        (5, 3)
+    """
     key_instance, _, _ = _keys_of_run(jax.random.fold_in(fused_key(key), run))
     return problem.sample(key_instance)
 
@@ -66,7 +80,7 @@ def instance_of_run(problem: Problem, key: Any, run: Any) -> Instance:
 def _keys_of_run(key: Array) -> Array:
     """For the instance, for the policy's state, for the rounds.
 
-    JAX's own: written out (`keys`), what is drawn but once would take longer to compile than to draw.
+    JAX's own keys: with fused ones, a draw made only once would take longer to compile than to make.
     """
     return jax.random.split(plain_key(key), 3)
 
@@ -92,20 +106,20 @@ def _make(make: Maker, instance: Instance) -> Policy[Any]:
 
 def stretch(
     run: Run, start: Array, end: Array, rounds: int
-) -> tuple[Run, tuple[Array, Array], dict[str, Array]]:
+) -> tuple[Run, tuple[Array, Array], Status]:
     """Rounds from `start` on, `rounds` of them but none from `end` on.
 
-    Gives the run after them, regrets and actions, and the policy's troubles so far.
+    Returns the run after them, regrets and actions, and the policy's status.
     """
     policy, environment, key = run.policy, run.environment, run.key
 
-    def play(i: Array, carry: tuple[Any, _Round, Array, Array]):
-        state, now, regrets, actions = carry
+    def play(i: Array, before: tuple[Any, _Round, Array, Array]):
+        state, now, regrets, actions = before
         action = policy.act(now.key_act, state, now.context)
         reward = environment.reward(now.key_reward, now.context, action)
         state = policy.update(state, now.context, action, reward)
         means = environment.mean_rewards(now.context)
-        # The next round is made here and carried over: a context that XLA has to look up in a table of
+        # The next round is drawn here and passed on: a context that XLA has to look up in a table of
         # all rounds would keep it from computing several actions at a time.
         following = _round(environment, key, start + i + 1)
         regret = means.max() - means[action]
@@ -115,8 +129,4 @@ def stretch(
     begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32)
     count = jnp.minimum(jnp.uint32(rounds), end - start)
     state, now, regrets, actions = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
-    return run._replace(state=state, next=now), (regrets, actions), _counts(policy, state)
-
-
-def _counts(policy: Policy[Any], state: Any) -> dict[str, Array]:
-    return {name: jnp.asarray(n, jnp.int32) for name, n in policy.troubles(state).items()}
+    return run._replace(state=state, next=now), (regrets, actions), policy.status(state)

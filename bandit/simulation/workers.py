@@ -14,21 +14,21 @@ __all__ = ["cores", "interrupt_sets"]
 def interrupt_sets(stop: threading.Event) -> Iterator[None]:
     """Meanwhile Ctrl-C sets `stop`, and interrupts as usual if that is set already.
 
-    An exception could come where Python drops it, such as in the callback of a weak reference, and the
-    user would have pressed in vain. Nothing changes in threads other than the main one, which never get
-    it, nor where an application has a handler of its own.
+    An exception raised in some places, such as the callback of a weak reference, is dropped by Python,
+    and Ctrl-C would have no effect. Nothing changes in threads other than the main one, which never get
+    the signal, nor where an application has a handler of its own.
     """
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def heed(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             signal.default_int_handler(number, frame)
         stop.set()
 
-    signal.signal(signal.SIGINT, heed)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield
     finally:

@@ -145,7 +145,7 @@ def test_indices_and_choices_are_those_of_the_formulas(policy, family, options, 
         reward = draw(family, own @ theta[action], rng)
         state = ours.update(state, x, action, reward)
         theirs.update(own, action, reward)
-    assert not any(int(count) for count in ours.troubles(state).values())
+    assert ours.status(state).ok
 
 
 def play(policy, theta, contexts, noise):
@@ -216,7 +216,7 @@ def test_separable_clicks_have_finite_bounds():
     estimate = np.asarray(state.estimates.actions.center)
     assert (estimate[:, 0] > 0).all()
     assert np.abs(estimate).max() < 20
-    assert not any(int(count) for count in ours.troubles(state).values())
+    assert ours.status(state).ok
 
 
 @pytest.mark.usefixtures("x64")
@@ -252,7 +252,7 @@ def test_what_cannot_be_used_is_counted_and_changes_nothing(policy):
     state = update(state, jnp.ones(D), jnp.int32(0), jnp.nan)
     state = update(state, jnp.full(D, jnp.inf), jnp.int32(0), 1.0)
     np.testing.assert_array_equal(ours.indices(state, np.ones(D)), before)
-    assert int(ours.troubles(state)["rejected"]) == 3
+    assert int(ours.status(state).counts["rejected"]) == 3
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
 """The loop: what is played, that nothing but the key decides it, and what happens when it stops."""
 
 import _thread
+import gc
 import os
 import signal
 import threading
-from dataclasses import dataclass
+import weakref
 from functools import cache
 from typing import Any
 
@@ -31,7 +32,7 @@ from mixts.bandit import (
     told_truth,
 )
 from mixts.bandit.simulation import loop
-from mixts.inference import ClosedForm, Laplace, Nuts, program_cache
+from mixts.inference import ClosedForm, Laplace, Nuts, Status, program_cache
 from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson
 from sampling import common_taste, common_taste_hierarchy, unoptimised
 
@@ -51,8 +52,6 @@ def programs(tmp_path_factory):
 # Policies and problems ---------------------------------------------------------------------------
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Best(Policy[None]):
     """Told what it should find out."""
 
@@ -82,8 +81,6 @@ def bits(value):
     return (words % 99_991).sum().astype(jnp.int32)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Notes(Policy[Any]):
     """Takes action 0 for so many rounds, then action 1, and counts what it sees."""
 
@@ -106,16 +103,14 @@ class Notes(Policy[Any]):
             "late rewards": state["late rewards"] + jnp.where(early, 0, seen),
         }
 
-    def troubles(self, state):
-        return state
+    def status(self, state):
+        return Status(state)
 
 
 def noting(zeros: int):
     return lambda hierarchy: Notes(jnp.asarray(zeros))
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Greedy(Policy[Any]):
     """The action with the best average so far, at first the sum of its weights."""
 
@@ -143,8 +138,7 @@ def exact(hierarchy: Hierarchy) -> ThompsonSampling:
 class Permuted(Problem):
     """The same world, whose actions have other numbers: `order[i]` was the number of action `i`."""
 
-    def __init__(self, order):
-        self.order = np.asarray(order)
+    order: np.ndarray
 
     def sample(self, key):
         told, environment = PROBLEM.sample(key)
@@ -161,17 +155,6 @@ class Silent(Gaussian):
 
     def law(self, predictor):
         return super().law(predictor * jnp.nan)
-
-
-jax.tree_util.register_pytree_node(
-    Silent, lambda reward: ((reward.noise,), None), lambda _, leaves: _silent(*leaves)
-)
-
-
-def _silent(noise):
-    reward = object.__new__(Silent)
-    object.__setattr__(reward, "noise", noise)
-    return reward
 
 
 class Broken(Problem):
@@ -230,10 +213,10 @@ def assert_same(a: Simulation, b: Simulation, name: str) -> None:
     rounds = min(a.horizon, b.horizon)
     np.testing.assert_array_equal(a.actions[name][:runs, :rounds], b.actions[name][:runs, :rounds])
     np.testing.assert_array_equal(a.regret[name][:runs, :rounds], b.regret[name][:runs, :rounds])
-    assert set(a.troubles[name]) == set(b.troubles[name])
+    assert set(a.status[name].counts) == set(b.status[name].counts)
     if a.horizon == b.horizon:
-        for trouble, count in a.troubles[name].items():
-            np.testing.assert_array_equal(count[:runs], b.troubles[name][trouble][:runs])
+        for trouble, count in a.status[name].counts.items():
+            np.testing.assert_array_equal(count[:runs], b.status[name].counts[trouble][:runs])
 
 
 def test_regret_is_the_best_mean_less_that_of_the_action():
@@ -276,7 +259,7 @@ def test_permuted_actions_permute_what_is_played():
 
 
 def test_policies_meet_the_same_contexts_and_rewards():
-    first, second = simple().troubles["0"], simple().troubles["0, 1"]
+    first, second = (simple().status[name].counts for name in ("0", "0, 1"))
     np.testing.assert_array_equal(first["contexts"], second["contexts"])
     np.testing.assert_array_equal(first["early rewards"], second["early rewards"])
     assert np.all(first["late rewards"] != second["late rewards"])
@@ -381,6 +364,66 @@ def test_a_program_written_by_hand_plays_in_the_same_call():
     assert total["declared"] < 0.7 * total["random"]
 
 
+# Programs are kept in the process ----------------------------------------------------------------
+
+
+def counted(calls: list[str]):
+    """A policy function that notes each call."""
+
+    def make(hierarchy: Hierarchy) -> UniformRandom:
+        calls.append(str(hierarchy["effect"].cov.dtype))
+        return UniformRandom(hierarchy)
+
+    return make
+
+
+def test_a_second_simulation_traces_nothing_again():
+    """Whatever the key and the number of tiles; what it plays is what a fresh function would play."""
+    calls: list[str] = []
+    problem, make = SyntheticProblem(4, 2, 3), counted(calls)
+    first = played(problem, make={"it": make}, runs_at_once=2)
+    traced = len(calls)
+    again = played(problem, make={"other name": make}, runs=3, runs_at_once=2)
+    other = played(problem, make={"it": make}, key=KEY + 1, runs_at_once=2)
+    assert len(calls) == traced > 0
+    np.testing.assert_array_equal(again.regret["other name"], first.regret["it"][:3])
+    fresh = played(make={"it": counted([])}, key=KEY + 1, runs_at_once=2)
+    assert_same(other, fresh, "it")
+
+
+def test_what_a_program_depends_on_is_traced_again():
+    calls: list[str] = []
+    problem, make = SyntheticProblem(4, 2, 3), counted(calls)
+    counts = []
+    for problem_, changes in (
+        (problem, {}),
+        (problem, {"runs_at_once": 4}),
+        (problem, {"rounds_at_once": 6}),
+        (problem, {"horizon": HORIZON - 1}),
+        (SyntheticProblem(4, 2, 3), {}),
+    ):
+        played(problem_, make={"it": make}, **{"runs_at_once": 2, **changes})
+        counts.append(len(calls))
+    assert counts == sorted(set(counts))
+    with jax.enable_x64(True):
+        found = played(SyntheticProblem(4, 2, 3), make={"it": make}, runs_at_once=2)
+    assert calls[-1] == "float64"
+    assert found.regret["it"].dtype == np.float64
+
+
+def test_programs_that_are_not_used_are_let_go():
+    problem = SyntheticProblem(4, 2, 3)
+    watched = weakref.ref(problem)
+    loop._programs(loop._Same(problem), loop._Same(exact), 2, 2, 2)
+    del problem
+    gc.collect()
+    assert watched() is not None  # so that no other object gets its id
+    for room in range(loop._MOST_PROGRAMS):
+        loop._programs(loop._Same(PROBLEM), loop._Same(exact), room, 2, 2)
+    gc.collect()
+    assert watched() is None
+
+
 # Rewards and troubles ----------------------------------------------------------------------------
 
 
@@ -396,25 +439,23 @@ def test_every_family_of_rewards_is_played(reward):
 def test_troubles_are_those_of_the_rounds_that_count(rounds):
     """Stretches of two rounds make six of five: what happens in the sixth is not reported."""
     found = played(Broken(), make={"exact": exact}, horizon=5, runs=3, rounds_at_once=rounds)
-    np.testing.assert_array_equal(found.troubles["exact"]["rejected"], [5, 5, 5])
+    np.testing.assert_array_equal(found.status["exact"].counts["rejected"], [5, 5, 5])
     assert np.all(np.isfinite(found.regret["exact"]))
     assert found.summary().loc["exact", "rejected"] == 15
 
 
 def test_no_troubles_are_zeros():
-    np.testing.assert_array_equal(closed_form().troubles["exact"]["rejected"], np.zeros(RUNS))
-    assert closed_form().troubles["uniform"] == {}
+    np.testing.assert_array_equal(closed_form().status["exact"].counts["rejected"], np.zeros(RUNS))
+    assert closed_form().status["uniform"].counts == {}
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Confession(Best):
     """Says what it was told of the effects' variance, in hundredths."""
 
     told: Any
 
-    def troubles(self, state):
-        return {"variance": jnp.round(100 * self.told).astype(jnp.int32)}
+    def status(self, state):
+        return Status({"variance": jnp.round(100 * self.told).astype(jnp.int32)})
 
 
 def confession(hierarchy, environment=None) -> Confession:
@@ -431,9 +472,9 @@ seeing.sees_truth = True
 def test_who_is_told_the_truth():
     """Of wrong hyper-parameters; a policy that sees the environment may be told the truth as well."""
     problem = SyntheticProblem(4, 2, 3, misspecified=True)
-    found = played(problem, make={"told": seeing, "true": told_truth(seeing)}).troubles
-    assert np.all(found["true"]["variance"] == 300)
-    assert np.all(found["told"]["variance"] != 300)
+    found = played(problem, make={"told": seeing, "true": told_truth(seeing)}).status
+    assert np.all(found["true"].counts["variance"] == 300)
+    assert np.all(found["told"].counts["variance"] != 300)
     drawn = problem.sample(jax.random.key(0))
     known = told_truth(KnownEffects)(*drawn)
     assert isinstance(known, ThompsonSampling)
@@ -542,13 +583,9 @@ def failing_maker(hierarchy):
     raise ArithmeticError("no such policy today")
 
 
-@dataclass(frozen=True)
 class Failing(UniformRandom):
     def act(self, key, state, context):
         raise ArithmeticError("no such policy today")
-
-
-jax.tree_util.register_pytree_node(Failing, lambda it: ((), None), lambda _, leaves: Failing(None))
 
 
 @pytest.mark.parametrize("make", [failing_maker, lambda hierarchy: Failing(None)])

@@ -83,6 +83,5 @@ def test_clicks():
     }
     problem = SyntheticProblem(reward=Bernoulli())
     result = simulate(problem, policies, HORIZON, RUNS, 0, progress=False)
-    for counts in result.troubles.values():
-        assert all(not count.any() for count in counts.values())
+    assert all(status.ok for status in result.status.values())
     assert_order(result, "meTS-GLM", ["meTS-Lin", "GLM-TS", "HierTS", "UCB-GLM"], "meTS-GLM-Fa")

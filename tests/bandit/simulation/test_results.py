@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mixts.bandit import Played, Simulation
+from mixts.inference import Status
 
 ODD_NAMES = (
     "meTS",
@@ -26,7 +27,8 @@ def part(runs: int, horizon: int = 6, seed: int = 0, **troubles) -> Played:
     rng = np.random.default_rng(seed)
     regret = rng.exponential(size=(runs, horizon)).astype(np.float32)
     actions = rng.integers(0, 9, (runs, horizon)).astype(np.int32)
-    return Played(regret, actions, {name: np.full(runs, n) for name, n in troubles.items()})
+    counts = {name: np.full(runs, n) for name, n in troubles.items()}
+    return Played(regret, actions, Status(counts))
 
 
 @pytest.fixture
@@ -43,9 +45,9 @@ def assert_equal(a: Simulation, b: Simulation) -> None:
             left, right = getattr(one, field), getattr(other, field)
             assert left.dtype == right.dtype
             np.testing.assert_array_equal(left, right)
-        assert list(one.troubles) == list(other.troubles)
-        for trouble, count in one.troubles.items():
-            np.testing.assert_array_equal(count, other.troubles[trouble])
+        assert list(one.status.counts) == list(other.status.counts)
+        for trouble, count in one.status.counts.items():
+            np.testing.assert_array_equal(count, other.status.counts[trouble])
 
 
 def test_statistics_are_those_of_regret_so_far(simulation):
@@ -59,7 +61,7 @@ def test_statistics_are_those_of_regret_so_far(simulation):
 def test_long_sums_do_not_lose_digits():
     """Regrets are float32; a million of them are not added in float32."""
     regret = np.full((2, 1_000_000), 0.1, np.float32)
-    total = Simulation({"A": Played(regret, np.zeros(regret.shape, np.int32), {})}, 1_000_000)
+    total = Simulation({"A": Played(regret, np.zeros(regret.shape, np.int32), Status())}, 1_000_000)
     exact = 1e6 * float(np.float32(0.1))
     np.testing.assert_allclose(total.summary()["mean"], exact, rtol=1e-9)
     np.testing.assert_allclose(total.mean()["A"][-1], exact, rtol=1e-9)
