@@ -1,6 +1,6 @@
-"""Decisions, how likely they are, and the log in which they wait for their rewards."""
+"""Decisions, their probabilities, and the log in which they wait for their rewards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, NamedTuple
@@ -25,42 +25,92 @@ __all__ = [
 Label = str | int
 
 _FIRST_ROOM = 1024
-_COLUMNS = ("contexts", "actions", "probabilities", "is_plain", "rewards")
-_BLANK = {"probabilities": np.nan}  # what rows without a decision hold, where it is not zero
 
 
 class AgentError(ValueError):
-    """What an agent is asked does not fit what it knows; nothing has changed but its counts."""
+    """A call that does not fit what the agent knows; nothing has changed but its counts.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> Agent(UniformRandom(linear([[1.0], [0.5]], dim=1))).act([1.0, 2.0])
+        Traceback (most recent call last):
+        mixts...AgentError: context has shape (2,); expected (1,), shared by all actions, ...
+    """
 
 
 class UnknownAction(AgentError):
-    """An action that there is not, or not any more."""
+    """An action that does not exist, or was removed.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> Agent(UniformRandom(linear([[1.0], [0.5]], dim=1))).update([1.0], 2, reward=0.5)
+        Traceback (most recent call last):
+        mixts...UnknownAction: there is no action number 2; numbers run from 0 to 1
+    """
 
 
 class LabelTaken(AgentError):
-    """A new action with the label of another one."""
+    """A new action with the label of another one.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> agent = Agent(UniformRandom(linear([[1.0], [0.5]], dim=1)), labels=["a", "b"])
+        >>> agent.add_actions([[0.7]], labels=["b"])
+        Traceback (most recent call last):
+        mixts...LabelTaken: label 'b' is taken; ...
+    """
 
 
 class UnknownDecision(AgentError):
-    """A reward for a decision that was never made."""
+    """A reward for a decision that was never made.
+
+    Example:
+        >>> DecisionLog.empty(keep=10, dim=1, dtype=float).find_one(7)
+        Traceback (most recent call last):
+        mixts...UnknownDecision: no decision has the id 7; ...
+    """
 
 
 class ExpiredDecision(AgentError):
-    """A reward for a decision so old that the agent no longer keeps it."""
+    """A reward for a decision so old that the agent no longer keeps it.
+
+    Example:
+        >>> log = DecisionLog.empty(keep=2, dim=1, dtype=float)
+        >>> n = [log.append(np.ones((1, 1)), np.array([0])) for _ in range(3)]
+        >>> log.find_one(0)
+        Traceback (most recent call last):
+        mixts...ExpiredDecision: decision 0 has expired: the newest 2 are kept. ...
+    """
 
 
 class AlreadyRewarded(AgentError):
-    """A second reward for the same decision."""
+    """A second reward for the same decision.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> agent = Agent(UniformRandom(linear([[1.0], [0.5]], dim=1)))
+        >>> agent.reward([agent.act([1.0]).id] * 2, [1.0, 1.0])
+        Traceback (most recent call last):
+        mixts...AlreadyRewarded: the reward of decision 0 was handed in already; ...
+    """
 
 
 class Decision(NamedTuple):
     """One action, chosen in one context.
 
     Attributes:
-        id: the number to hand in with the reward.
+        id: the number by which its reward is given.
         action: the label of the action; its number where actions have no labels.
-        index: the action's number. It stays the same as other actions come and go.
-        probability: how likely the choice was, where the agent is asked to log it.
+        index: the action's number, which does not change as other actions are added and removed.
+        probability: how likely the choice was, where the agent logs it.
+
+    Example:
+        >>> Decision(id=0, action="Alien", index=3, probability=None).action
+        'Alien'
     """
 
     id: int
@@ -74,10 +124,15 @@ class Decisions(Sequence[Decision]):
     """Many decisions, in arrays: `decisions[i]` is the one in the i-th context.
 
     Attributes:
-        ids: (n,) the numbers to hand in with the rewards.
+        ids: (n,) the numbers by which their rewards are given.
         indices: (n,) the numbers of the actions.
         probabilities: (n,) how likely each choice was, or None.
         labels: the label of every action by its number, or None.
+
+    Example:
+        >>> decisions = Decisions(np.array([4, 5]), np.array([1, 0]), None, ["a", "b"])
+        >>> decisions.actions, decisions[0]
+        (['b', 'a'], Decision(id=4, action='b', index=1, probability=None))
     """
 
     ids: np.ndarray
@@ -95,16 +150,13 @@ class Decisions(Sequence[Decision]):
         return len(self.ids)
 
     def __getitem__(self, i: Any) -> Any:
+        probability = None if self.probabilities is None else self.probabilities[i]
         if isinstance(i, slice):
-            chances = None if self.probabilities is None else self.probabilities[i]
-            return Decisions(self.ids[i], self.indices[i], chances, self.labels)
+            return Decisions(self.ids[i], self.indices[i], probability, self.labels)
         index = int(self.indices[i])
         label = index if self.labels is None else self.labels[index]
-        chance = None if self.probabilities is None else float(self.probabilities[i])
+        chance = None if probability is None else float(probability)
         return Decision(int(self.ids[i]), label, index, chance)
-
-    def __iter__(self) -> Iterator[Decision]:
-        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"Decisions({len(self)}, from {self[0] if len(self) else 'none'})"
@@ -117,6 +169,10 @@ class ActionProbabilities(NamedTuple):
         probability: (K,) shares of the draws, in the order of `Agent.labels`.
         standard_error: (K,) `sqrt(p (1 - p) / draws)`, with p no closer to zero or one than
             `1 / (draws + 2)`: an action that was never drawn is not impossible.
+
+    Example:
+        >>> ActionProbabilities.estimated(np.array([75, 25, 0]), draws=100).probability.tolist()
+        [0.75, 0.25, 0.0]
     """
 
     probability: Float[np.ndarray, " K"]
@@ -132,19 +188,19 @@ class ActionProbabilities(NamedTuple):
 
 @dataclass
 class DecisionLog:
-    """The newest decisions, in a ring: decision `t` lies in row `t` modulo the room.
+    """The newest decisions, in a ring buffer: decision `t` is in row `t` modulo the room.
 
-    A decision that `keep` later ones have followed expires. So the log takes no more than `keep` rows,
-    and knows of each of the newest `keep` decisions whether its reward has come.
+    A decision expires after `keep` later ones. So the log has at most `keep` rows, and knows of each of
+    the newest `keep` decisions whether it was rewarded.
 
     Attributes:
         keep: how many decisions to keep.
-        contexts: (room, d) what the chosen action met.
+        contexts: (room, d) the context of the chosen action.
         actions: (room,) its number.
-        probabilities: (room,) how likely it was to be chosen; NaN where nobody asked.
+        probabilities: (room,) how likely it was to be chosen; NaN where that is not logged.
         is_plain: (room,) whether it was the best of all actions in a context that they shared, so that
             the context says all that there was to choose from.
-        rewards: (room,) NaN until they come.
+        rewards: (room,) NaN until they arrive.
         made: how many decisions have been made so far: the number of the next one.
     """
 
@@ -158,21 +214,17 @@ class DecisionLog:
 
     @staticmethod
     def empty(keep: int, dim: int, dtype: Any) -> "DecisionLog":
-        """No decisions, and room for the first."""
+        """A log without decisions, with room for the first."""
         room = min(keep, _FIRST_ROOM)
-        return DecisionLog(
-            keep,
-            contexts=np.zeros((room, dim), dtype),
-            actions=np.zeros(room, np.int32),
-            probabilities=np.full(room, np.nan),
-            is_plain=np.zeros(room, bool),
-            rewards=np.zeros(room, dtype),
-        )
+        numbers, nothing = np.zeros((room, dim), dtype), np.full(room, np.nan)
+        actions, is_plain, rewards = (np.zeros(room, kind) for kind in (np.int32, bool, dtype))
+        return DecisionLog(keep, numbers, actions, nothing, is_plain, rewards)
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
         """All arrays by name, each with a row for every decision there is room for."""
-        return {name: getattr(self, name) for name in _COLUMNS}
+        names = ("contexts", "actions", "probabilities", "is_plain", "rewards")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def room(self) -> int:
@@ -181,7 +233,7 @@ class DecisionLog:
 
     @property
     def waiting(self) -> np.ndarray:
-        """(room,) whether the reward is still to come."""
+        """(room,) whether the reward has not arrived yet."""
         return np.isnan(self.rewards)
 
     def check_fits(self, n: int) -> None:
@@ -200,41 +252,35 @@ class DecisionLog:
         *,
         is_plain: bool = False,
     ) -> int:
-        """Add decisions (n, d), (n,), of which there are `keep` at most; how many others expired."""
+        """Add decisions (n, d), (n,), at most `keep` of them; returns how many others expired."""
         n = len(actions)
-        while self.room < min(self.made + n, self.keep):
-            self._grow()
+        self._make_room(n)
         start = self.made % self.room
-        in_a_row = start + n <= self.room  # which is several times as fast
-        rows = slice(start, start + n) if in_a_row else (start + np.arange(n)) % self.room
+        is_contiguous = start + n <= self.room  # several times as fast
+        rows = slice(start, start + n) if is_contiguous else (start + np.arange(n)) % self.room
         expired = int(np.isnan(self.rewards[rows]).sum())
-        self.contexts[rows], self.actions[rows] = contexts, actions
-        if probabilities is not None:
-            self.probabilities[rows] = probabilities
-        self.is_plain[rows], self.rewards[rows] = is_plain, np.nan
+        self._write(rows, contexts, actions, probabilities, is_plain)
         self.made += n
         return expired
 
     def append_one(
         self, context: np.ndarray, action: int, probability: float | None, *, is_plain: bool
     ) -> int:
-        """Add one decision, quickly; how many others expired."""
-        if self.made >= self.room < self.keep:
-            self._grow()
+        """Add one decision, quickly; returns how many others expired."""
+        self._make_room(1)
         row = self.made % self.room
-        expired = self.is_waiting(row)
-        self.contexts[row] = context
-        self.actions[row] = action
-        if probability is not None:  # of one agent either all are known or none
-            self.probabilities[row] = probability
-        self.is_plain[row] = is_plain
-        self.rewards[row] = np.nan
+        expired = isnan(self.rewards[row])
+        self._write(row, context, action, probability, is_plain)
         self.made += 1
         return expired
 
-    def is_waiting(self, row: int) -> bool:
-        """Whether the reward of the decision in a row is still to come."""
-        return isnan(self.rewards[row])
+    def _write(
+        self, rows: Any, context: Any, action: Any, probability: Any, is_plain: bool
+    ) -> None:
+        self.contexts[rows], self.actions[rows] = context, action
+        if probability is not None:  # an agent logs all of them or none
+            self.probabilities[rows] = probability
+        self.is_plain[rows], self.rewards[rows] = is_plain, np.nan
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """The rows of decisions (n,) that wait for a reward; an error that says which do not."""
@@ -264,7 +310,7 @@ class DecisionLog:
     def find_one(self, number: int) -> int:
         """The row of one decision that waits for a reward, quickly; an error if it does not."""
         row = number % self.room
-        if not (max(0, self.made - self.room) <= number < self.made and self.is_waiting(row)):
+        if not (max(0, self.made - self.room) <= number < self.made and isnan(self.rewards[row])):
             self.find(np.array([number]))
         return row
 
@@ -273,21 +319,24 @@ class DecisionLog:
         return np.arange(max(0, self.made - self.room), self.made)
 
     def rewarded(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The ids of decisions that are kept and have their reward, and their part of all columns."""
+        """The ids of decisions that are kept and have their reward, and their rows of all columns."""
         ids = self.kept()
         ids = ids[~self.waiting[ids % self.room]]
         return ids, {name: values[ids % self.room] for name, values in self.columns.items()}
 
     def copy(self) -> "DecisionLog":
-        """The same decisions in arrays of their own."""
+        """The same decisions in new arrays."""
         return replace(self, **{name: values.copy() for name, values in self.columns.items()})
 
-    def _grow(self) -> None:
-        kept, before, room = self.kept(), self.room, min(2 * self.room, self.keep)
-        for name, values in self.columns.items():
-            grown = np.full((room, *values.shape[1:]), _BLANK.get(name, 0), values.dtype)
-            grown[kept % room] = values[kept % before]
-            setattr(self, name, grown)
+    def _make_room(self, n: int) -> None:
+        """Double the arrays until they have room for the next `n` decisions, or for `keep`."""
+        while self.room < min(self.made + n, self.keep):
+            kept, before, room = self.kept(), self.room, min(2 * self.room, self.keep)
+            for name, values in self.columns.items():
+                blank = np.nan if name == "probabilities" else 0
+                grown = np.full((room, *values.shape[1:]), blank, values.dtype)
+                grown[kept % room] = values[kept % before]
+                setattr(self, name, grown)
 
 
 def _listed(ids: np.ndarray, most: int = 5) -> str:

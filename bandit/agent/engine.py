@@ -1,6 +1,5 @@
-"""A policy and what it knows, packed for compiled calls: the part of an agent that computes."""
+"""The part of an agent that computes: a policy and its state, packed for compiled calls."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,26 +10,24 @@ from ...models import Level
 from ..policies.policy import Policy
 from .packing import packing_of
 from .programs import (
-    Buffers,
-    Forgetting,
-    Programs,
-    lesson,
+    Packed,
+    packed_observation,
+    packed_request,
     pad,
-    padded,
+    padded_size,
     programs_for,
-    question,
-    room_in,
 )
 from .state import AgentSettings
+from .storage.snapshot import buffers_in
 
 __all__ = ["Engine"]
 
-# So many scores are made in one call, at 4 or 8 bytes each.
-_MOST_SCORES = 1 << 22
+# So many scores are computed in one call, at 4 or 8 bytes each.
+_MAX_SCORES = 1 << 22
 
 
 class Engine:
-    """Chooses and learns; it knows actions by number only, and believes what it is told.
+    """Chooses actions by their numbers and updates the posterior; arguments are checked before.
 
     Args:
         key: (2,) the words of the random key that decisions draw from.
@@ -42,21 +39,19 @@ class Engine:
     def __init__(self, key: np.ndarray, policy: Policy, posterior: Any, settings: AgentSettings):
         self.key = jnp.asarray(key)
         self._key_words = int(key[0]), int(key[1])
-        self.draws = settings.propensity_draws or 0
-        self._forgetting = None
-        if settings.forget is not None:
-            self._forgetting = Forgetting(settings.forget, settings.forget_every)
-        self._install(policy, posterior)
+        self._draws = settings.propensity_draws or 0
+        self._forgetting = settings.forget, settings.forget_every
+        self.install(policy, posterior)
 
-    def _install(self, policy: Policy, posterior: Any) -> None:
-        """Pack a policy and its state, and take the programs for them."""
-        programs = programs_for(packing_of(policy), packing_of(posterior), self._forgetting)
-        packed, held = programs.pack_policy(policy), [programs.pack_state(posterior)]
-        room, rows = room_in(posterior), max(1, _MOST_SCORES // padded(programs.num_actions))
-        # With no call in between, which is where an interrupt could come.
-        self._programs: Programs = programs
-        self._policy, self._held = packed, held
-        self._room, self._rows = room, rows
+    def install(self, policy: Policy, posterior: Any) -> None:
+        """Continue with another policy and state."""
+        programs = programs_for(packing_of(policy), packing_of(posterior), *self._forgetting)
+        packed, packed_state = programs.pack_policy(policy), [programs.pack_state(posterior)]
+        free = [buffer.capacity - int(buffer.num_observations) for buffer in buffers_in(posterior)]
+        room, rows = min(free, default=None), _MAX_SCORES // padded_size(programs.num_actions)
+        # Without a call in between, where an interrupt could leave half of them changed.
+        self._programs, self._policy, self._packed_state = programs, packed, packed_state
+        self._room, self._max_rows = room, rows or 1
 
     @property
     def policy(self) -> Policy:
@@ -64,24 +59,16 @@ class Engine:
         return self._programs.policy.unpack(self._policy)
 
     @property
-    def held(self) -> Buffers:
-        """The state as it is packed: another object whenever something has been learned."""
-        return self._held[0]
-
-    def _advance(self, program: Callable[..., Buffers], *arguments: tuple[Any]) -> None:
-        """Put what a program makes of the state, and of arguments in tuples of one, in its place.
-
-        The old state is gone when the program has begun, so whatever interrupts the interpreter, such
-        as Control-C, must not come between the call and keeping its result: they are one step of it.
-        """
-        self._held[:] = map(program, (self._policy,), self._held, *arguments)
+    def packed_state(self) -> Packed:
+        """The packed state: another object after every update."""
+        return self._packed_state[0]
 
     def posterior(self) -> Any:
-        """The policy's state, in arrays of its own: the next update changes the engine's in place."""
-        return self._programs.state.unpack(tuple(jnp.copy(part) for part in self.held))
+        """A copy of the policy's state: the next update changes the engine's in place."""
+        return self._programs.state.unpack(tuple(jnp.copy(part) for part in self.packed_state))
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """How many actions there is room for."""
         return self._programs.num_actions
 
@@ -90,103 +77,116 @@ class Engine:
         """The precision of contexts and rewards."""
         return np.dtype(self._programs.dtype)
 
-    def decide(self, number: int, context: np.ndarray, allowed: Any) -> int:
-        """The best action of one draw.
+    # Decisions: `context` is (d,) or (capacity, d), `allowed` (capacity,). Probabilities are None
+    # unless they are logged; the draw that decides counts as one, so that none is zero.
 
-        Args:
-            number: the number of the decision.
-            context: (d,), or (places, d).
-            allowed: (places,) which actions may be chosen.
-        """
-        return int(self._scores(number, context, allowed).argmax())
+    def choose(self, number: int, context: np.ndarray, allowed: Any) -> tuple[int, float | None]:
+        """The best action of the draw for decision `number`, and its probability."""
+        index = int(self._scores(number, context, allowed).argmax())
+        if not self._draws:
+            return index, None
+        return index, float(self._estimated(number, context, allowed, np.array([index]))[0])
 
-    def slate(self, number: int, context: np.ndarray, allowed: Any, size: int) -> np.ndarray:
-        """(size,) the best actions of one draw, the best first."""
-        return _best(self._scores(number, context, allowed)[None], size)[0]
+    def choose_slate(
+        self, number: int, context: np.ndarray, allowed: Any, size: int
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """(size,) the best actions of one draw, the best first, and the probability of each there."""
+        chosen = _best(self._scores(number, context, allowed)[None], size)[0]
+        estimate = self._estimated if self._draws else lambda *_: None
+        return chosen, estimate(number, context, allowed, chosen)
 
-    def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
-        asked = question(self._key_words, number, context)
-        return np.asarray(self._programs.scores(self._policy, self.held, asked, allowed))
-
-    def decide_many(self, first: int, contexts: np.ndarray, allowed: Any) -> np.ndarray:
+    def choose_many(
+        self, first: int, contexts: np.ndarray, allowed: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """(n,) the best action in each of n contexts, for decisions from `first` on."""
-        n, rows = len(contexts), self._rows
-        parts = [
-            self._decide_some(first + i, contexts[i : i + rows], allowed) for i in range(0, n, rows)
-        ]
-        return np.concatenate(parts)
-
-    def _decide_some(self, first: int, contexts: np.ndarray, allowed: Any) -> np.ndarray:
-        n = len(contexts)
-        numbers = (first + np.arange(padded(n))).astype(np.uint32)
-        scores = self._programs.scores_many(
-            self._policy, self.held, self.key, numbers, pad(contexts), allowed
-        )
-        return _best(np.asarray(scores)[:n], 1)[:, 0]
+        chosen, numbers = np.zeros(len(contexts), np.int32), first + np.arange(len(contexts))
+        for i in range(0, len(contexts), self._max_rows):
+            rows = slice(i, i + self._max_rows)
+            scores = self._programs.scores_many(
+                self._policy,
+                self.packed_state,
+                self.key,
+                pad(numbers[rows].astype(np.uint32)),
+                pad(contexts[rows]),
+                allowed,
+            )
+            chosen[rows] = np.asarray(scores)[: len(chosen[rows])].argmax(1)
+        if not self._draws:
+            return chosen, None
+        each = zip(numbers.tolist(), contexts, chosen[:, None], strict=True)
+        return chosen, np.concatenate([self._estimated(t, x, allowed, i) for t, x, i in each])
 
     def tally(
         self, number: int, context: np.ndarray, allowed: Any, draws: int, top: int = 1
     ) -> np.ndarray:
-        """(top, places) how many of further draws would have chosen each action in each place."""
-        counts = np.zeros((top, self.places), np.int64)
-        asked = question(self._key_words, number, context), allowed
-        for start in range(0, draws, self._rows):
-            n = min(self._rows, draws - start)
-            again = (start + np.arange(padded(n))).astype(np.uint32)
-            scores = self._programs.scores_again(self._policy, self.held, *asked, again)
-            chosen = _best(np.asarray(scores)[:n], top)
-            np.add.at(counts, (np.arange(top), chosen), 1)
+        """(top, capacity) how many of `draws` further draws put each action in each place."""
+        counts = np.zeros((top, self.capacity), np.int64)
+        request = packed_request(self._key_words, number, context)
+        for start in range(0, draws, self._max_rows):
+            n = min(self._max_rows, draws - start)
+            further = (start + np.arange(padded_size(n))).astype(np.uint32)
+            scores = self._programs.scores_of_draws(
+                self._policy, self.packed_state, request, allowed, further
+            )
+            np.add.at(counts, (np.arange(top), _best(np.asarray(scores)[:n], top)), 1)
         return counts
 
-    def chances(
+    def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
+        request = packed_request(self._key_words, number, context)
+        return np.asarray(self._programs.scores(self._policy, self.packed_state, request, allowed))
+
+    def _estimated(
         self, number: int, context: np.ndarray, allowed: Any, chosen: np.ndarray
     ) -> np.ndarray:
-        """(top,) how likely the actions were to be chosen in their places, from `self.draws` draws.
-
-        The draw that chose them is counted in, so that none has probability zero.
-        """
+        """The probabilities of actions in their places, from further draws and the one that decided."""
         top = len(chosen)
-        counts = self.tally(number, context, allowed, self.draws, top)
-        return (counts[np.arange(top), chosen] + 1) / (self.draws + 1)
+        counts = self.tally(number, context, allowed, self._draws, top)
+        return (counts[np.arange(top), chosen] + 1) / (self._draws + 1)
+
+    # Updates. The old state is gone when a program has begun, so an interrupt such as Control-C must
+    # not come between the call and keeping its result: assigning a `map` is one step of the interpreter.
 
     def learn_one(self, number: int, context: np.ndarray, action: int, reward: float) -> None:
-        """Take in one observation, by its number, context (d,), action and reward; see `make_room`."""
-        seen = lesson(number, action, reward, context)
-        self._advance(self._programs.update, (seen,))
+        """Update with observation `number`: a context (d,), an action and a reward; see `reserve`."""
+        words = packed_observation(number, action, reward, context)
+        self._packed_state[:] = map(
+            self._programs.update, (self._policy,), self._packed_state, (words,)
+        )
 
     def learn(
         self, first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
     ) -> None:
-        """Take in observations (n, d), (n,), (n,), one after the other in one call; see `make_room`."""
-        seen = pad(contexts), pad(actions), pad(rewards)
-        count = np.uint32(first & 0xFFFFFFFF), np.int32(len(rewards))
-        self._advance(self._programs.update_many, *zip(count + seen))
+        """Update with observations (n, d), (n,), (n,) in one call; see `reserve`."""
+        sizes = np.uint32(first & 0xFFFFFFFF), np.int32(len(rewards))
+        rows = zip((*sizes, pad(contexts), pad(actions), pad(rewards)))
+        self._packed_state[:] = map(
+            self._programs.update_many, (self._policy,), self._packed_state, *rows
+        )
 
-    def make_room(self, n: int) -> None:
-        """Room for the next `n` observations, where the policy keeps them: it doubles when it is full."""
-        if self._room is None:
-            return
-        if self._room < n:
-            policy = self.policy
-            self._install(policy, policy.reserve(self.posterior(), n))
-        self._room -= n
+    def reserve(self, n: int) -> None:
+        """Make room for the next `n` observations, where the policy keeps them: it doubles when full."""
+        if self._room is not None:
+            if self._room < n:
+                policy = self.policy
+                self.install(policy, policy.reserve(self.posterior(), n))
+            self._room -= n
 
-    def make_places(self, start: int, needed: int) -> None:
-        """Places for `needed` actions, of which there are `start`: they double until there are."""
-        places = self.places
-        while places < needed:
-            places *= 2
-        if places > self.places:
-            self._install(*self.admitted(None, start, places))
+    def extended(self, level: Level, start: int) -> tuple[Policy, Any]:
+        """Policy and state with the actions of `level` from `start` on, for `install`.
 
-    def admitted(self, level: Level | None, start: int, places: int) -> tuple[Policy, Any]:
-        """Policy and state with the actions of `level` from `start` on, in so many places."""
-        extended = extend(self.policy.problem, level, start, places)
-        return self._programs.admit(self._policy, self.held, extended, np.arange(places) >= start)
+        Capacity doubles when it is exceeded, which happens at once.
+        """
+        capacity = self.capacity
+        while capacity < start + level.size:
+            capacity *= 2
+        if capacity > self.capacity:
+            self.install(*self._with_actions(None, start, capacity))
+        return self._with_actions(level, start, capacity)
 
-    def admit(self, admitted: tuple[Policy, Any]) -> None:
-        """Go on with policy and state that `admitted` gave."""
-        self._install(*admitted)
+    def _with_actions(self, level: Level | None, start: int, capacity: int) -> tuple[Policy, Any]:
+        hierarchy = extend(self.policy.problem, level, start, capacity)
+        is_new = np.arange(capacity) >= start
+        return self._programs.extend(self._policy, self.packed_state, hierarchy, is_new)
 
 
 def _best(scores: np.ndarray, top: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What callers hand to an agent, converted and checked, quickly: this is on the path of every decision."""
+"""What callers give to an agent, converted and checked, quickly: every decision passes here."""
 
 import math
 from collections.abc import Iterable, Sized
@@ -36,16 +36,16 @@ class Checks:
         self.dim, self.dtype, self.family = problem.dim, np.dtype(dtype), problem.reward
         self.largest = float(np.finfo(self.dtype).max)
         self._shared = (self.dim,)
-        # A constraint of NumPyro's: asked directly it takes numbers as they are, without JAX.
+        # A constraint of NumPyro's: called directly it takes numbers as they are, without JAX.
         self._support: Any = None
         if not isinstance(self.family, Gaussian):
             self._support = self.family.law(jnp.zeros(())).support
 
     def context(self, context: Any, K: int) -> np.ndarray:
         """One context: (d,), or (K, d) with a row for each of K actions."""
-        # The usual case, in as few steps as it can be: numbers with a finite sum of squares are finite.
-        usual = type(context) is np.ndarray and context.dtype is self.dtype
-        if usual and context.shape == self._shared and context.dot(context) <= self.largest:
+        # The usual case, as fast as possible: numbers with a finite sum of squares are finite.
+        is_usual = type(context) is np.ndarray and context.dtype is self.dtype
+        if is_usual and context.shape == self._shared and context.dot(context) <= self.largest:
             return context
         x = self._numbers(context, "context")
         if x.shape != self._shared and x.shape != (K, self.dim):
@@ -78,7 +78,7 @@ class Checks:
             y = math.inf
         inside = -self.largest <= y <= self.largest
         if not inside or not (self._support is None or self._support(y)):
-            raise self._never(y)
+            raise self._impossible(y)
         return y
 
     def rewards(self, rewards: Any) -> np.ndarray:
@@ -90,30 +90,28 @@ class Checks:
         if self._support is not None:
             inside &= np.asarray(self._support(y))
         if not inside.all():
-            raise self._never(float(y[~inside][0]))
+            raise self._impossible(float(y[~inside][0]))
         return y
 
     def decided(
-        self, met: np.ndarray, chosen: np.ndarray, chances: Any, is_plain: Any, K: int
+        self, contexts: np.ndarray, actions: np.ndarray, probabilities: Any, is_plain: Any, K: int
     ) -> None:
         """Refuse decisions from a journal that no agent of K actions has made."""
-        n = len(chosen)
-        right = (
+        n = len(actions)
+        is_right = (
             n > 0
-            and chosen.shape == (n,)
-            and chosen.dtype == np.int32
-            and bool(((chosen >= 0) & (chosen < K)).all())
-            and met.shape == (n, self.dim)
-            and met.dtype == self.dtype
-            and bool(np.isfinite(met).all())
-            and (chances is None or chances.shape == (n,))
-            and (chances is None or bool(((chances > 0) & (chances <= 1)).all()))
+            and (actions.shape, actions.dtype) == ((n,), np.int32)
+            and (contexts.shape, contexts.dtype) == ((n, self.dim), self.dtype)
+            and bool(((actions >= 0) & (actions < K)).all() and np.isfinite(contexts).all())
             and isinstance(is_plain, bool)
         )
-        if not right:
+        if is_right and probabilities is not None:
+            is_right = probabilities.shape == (n,)
+            is_right = is_right and bool(((probabilities > 0) & (probabilities <= 1)).all())
+        if not is_right:
             raise AgentError("these are decisions that this agent cannot have made")
 
-    def _never(self, reward: float) -> AgentError:
+    def _impossible(self, reward: float) -> AgentError:
         return AgentError(
             f"reward is {reward:g}, which {type(self.family).__name__} rewards never are in {self.dtype}"
         )
@@ -121,7 +119,11 @@ class Checks:
     def _numbers(self, value: Any, what: str) -> np.ndarray:
         try:
             given = np.asarray(value)
-            if _are_numbers(given):
+            # Text, dates and complex numbers could be converted, but are none.
+            is_numeric = given.dtype.kind not in "USTcmM"
+            if given.dtype == object:
+                is_numeric = not any(p is None or isinstance(p, _NO_NUMBER) for p in given.flat)
+            if is_numeric:
                 with np.errstate(over="ignore"):
                     return given.astype(self.dtype, copy=False)
         except OverflowError:
@@ -134,7 +136,7 @@ class Checks:
         raise AgentError(f"{what}: got {value!r}; expected numbers")
 
     def _finite(self, x: np.ndarray, what: str) -> np.ndarray:
-        """Contexts that are finite, and so are their squares: else nothing could be learned there."""
+        """Contexts that are finite and have finite squares, without which nothing could be learned."""
         with np.errstate(over="ignore"):
             squares = np.square(x).sum(-1)
         if not np.isfinite(squares).all():
@@ -149,25 +151,21 @@ class Checks:
         return x
 
 
-def _are_numbers(given: np.ndarray) -> bool:
-    """Whether an array holds numbers: text, dates and complex numbers could be made into some."""
-    if given.dtype == object:
-        return not any(part is None or isinstance(part, _NO_NUMBER) for part in given.flat)
-    return given.dtype.kind not in "USTcmM"
-
-
 def are_many(given: Any, what: str) -> bool:
-    """Whether a caller hands in several, in a list or an array, and not one."""
+    """Whether a caller gives several, in a list or an array, and not one."""
     try:
         return np.ndim(given) > 0
     except ValueError:
         raise AgentError(f"{what} are {given!r}; expected (n,) numbers") from None
 
 
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
 def as_size(size: Any, most: int) -> int:
     """How many actions a slate is to have."""
-    whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-    if not whole or not 1 <= size <= most:
+    if not _is_whole(size) or not 1 <= size <= most:
         raise AgentError(
             f"a slate of {size!r} is asked for; expected a whole number from 1 to {most}, as many "
             "actions as are eligible"
@@ -177,7 +175,7 @@ def as_size(size: Any, most: int) -> int:
 
 def as_id(decision: Any) -> int:
     """The id of one decision."""
-    if isinstance(decision, (int, np.integer)) and not isinstance(decision, bool):
+    if _is_whole(decision):
         return int(decision)
     raise AgentError(
         f"got {decision!r} for the id of a decision; expected the number that `act` returned as `.id`"
@@ -186,10 +184,7 @@ def as_id(decision: Any) -> int:
 
 def as_ids(decisions: Any) -> np.ndarray:
     """The ids of many decisions."""
-    try:
-        ids = np.asarray(decisions)
-    except ValueError:
-        raise AgentError(f"ids are {decisions!r}; expected (n,) whole numbers") from None
+    ids = np.asarray(decisions)
     if ids.dtype.kind not in "iu" or ids.ndim != 1 or not len(ids):
         raise AgentError(
             f"ids have shape {ids.shape} and type {ids.dtype}; expected (n,) whole numbers, one at least"

@@ -1,8 +1,10 @@
-"""A pytree in few buffers, because every argument and every result of a compiled call costs time.
+"""A pytree in few arrays, because every array that goes into or out of a compiled call costs time.
 
-A call from Python takes about half a microsecond for each array that goes in and two for each that
-comes out, and a policy and its state have dozens of small ones. Joined bit by bit they are one or two;
-large arrays stay on their own, where the compiler can change them in place.
+A policy and its state have two dozen small arrays. Joined bit by bit they are one or two; large ones stay
+on their own, where the compiler can change them in place. With 100 actions of 2 dimensions and 3
+effects, `act` and `reward` together take 3.4 times as long if policy and state are passed to the compiled
+functions as pytrees, 2.0 times as long if they are passed as flat lists of arrays, and 1.2 times as
+long if only the other arguments are passed one by one instead of in one array (`programs`).
 """
 
 import math
@@ -16,13 +18,13 @@ from jax import Array
 
 __all__ = ["Packing", "packing_of"]
 
-# Up to so many numbers an array is copied in less time than one more argument takes.
+# Copying an array of at most so many numbers takes less time than one more argument.
 _SMALL = 8192
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each array of a pytree lies.
+    """Where each array of a pytree is stored.
 
     Attributes:
         structure: the pytree without its arrays.
@@ -35,51 +37,45 @@ class Packing:
     types: tuple[Any, ...]
 
     def pack(self, tree: Any) -> tuple[Array, ...]:
-        """The buffers of a pytree of this structure."""
-        leaves = jax.tree.leaves(tree)
-        joined = [
-            jnp.concatenate([_words(leaves[i].ravel()) for i in group]) for group in self._groups()
-        ]
-        return (*joined, *(leaves[i] for i in self._alone()))
+        """The arrays that hold a pytree of this structure."""
+        leaves, (groups, alone) = jax.tree.leaves(tree), self._layout()
+        joined = [jnp.concatenate([_as_floats(leaves[i].ravel()) for i in g]) for g in groups]
+        return (*joined, *(leaves[i] for i in alone))
 
-    def unpack(self, buffers: tuple[Array, ...]) -> Any:
-        """The pytree in these buffers."""
-        groups, leaves = self._groups(), {}
-        for buffer, group in zip(buffers, groups, strict=False):
+    def unpack(self, packed: tuple[Array, ...]) -> Any:
+        """The pytree that these arrays hold."""
+        (groups, alone), leaves = self._layout(), {}
+        for joined, group in zip(packed, groups, strict=False):
             start = 0
             for i in group:
                 stop = start + math.prod(self.shapes[i])
-                own = buffer[start:stop].reshape(self.shapes[i])
+                own = joined[start:stop].reshape(self.shapes[i])
                 leaves[i] = jax.lax.bitcast_convert_type(own, self.types[i])
                 start = stop
-        leaves |= zip(self._alone(), buffers[len(groups) :], strict=True)
+        leaves |= zip(alone, packed[len(groups) :], strict=True)
         return jax.tree.unflatten(self.structure, [leaves[i] for i in range(len(self.shapes))])
 
-    def _groups(self) -> list[list[int]]:
-        """Positions of the small arrays, those whose numbers are of one width together."""
+    def _layout(self) -> tuple[list[list[int]], list[int]]:
+        """Positions of the small arrays, in groups of one width, and of all others."""
         groups: dict[int, list[int]] = {}
-        for i, dtype in enumerate(self.types):
-            if self._is_small(i):
+        alone = []
+        for i, (shape, dtype) in enumerate(zip(self.shapes, self.types, strict=True)):
+            # Random keys and booleans cannot be converted bit by bit.
+            is_number = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+            if is_number and dtype.itemsize >= 4 and math.prod(shape) <= _SMALL:
                 groups.setdefault(dtype.itemsize, []).append(i)
-        return list(groups.values())
-
-    def _alone(self) -> list[int]:
-        return [i for i in range(len(self.shapes)) if not self._is_small(i)]
-
-    def _is_small(self, i: int) -> bool:
-        # Random keys are no numbers, and True and False have no bits to speak of.
-        dtype = self.types[i]
-        plain = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
-        return plain and dtype.itemsize >= 4 and math.prod(self.shapes[i]) <= _SMALL
+            else:
+                alone.append(i)
+        return list(groups.values()), alone
 
 
-def _words(numbers: Array) -> Array:
-    """The bits of numbers, in floating-point numbers of their width: most are that already."""
+def _as_floats(numbers: Array) -> Array:
+    """The bits of numbers as floating-point numbers of the same width."""
     return jax.lax.bitcast_convert_type(numbers, f"float{8 * numbers.dtype.itemsize}")
 
 
 def packing_of(tree: Any) -> Packing:
-    """How a pytree of arrays, or of their shapes and types, is packed."""
+    """The packing of a pytree of arrays, or of their shapes and types."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves]
     return Packing(

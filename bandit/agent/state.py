@@ -1,4 +1,4 @@
-"""Everything an agent knows, in plain values: what a file has to hold to bring it back."""
+"""Everything an agent knows, in plain values: what a file must hold to bring it back."""
 
 from typing import Any, NamedTuple
 
@@ -21,17 +21,16 @@ COUNTED = ("observations", "expired", "unknown", "too_late", "duplicate", "refus
 # The child of the agent's key that the policy starts from; decisions use the children 0, 1, 2, ...
 _KEY_OF_POLICY = 0xFFFFFFFF
 
-_MOST = 2**31 - 1  # that a setting counts to
+_MOST = 2**31 - 1  # the largest count among the settings
 
 
 class AgentSettings(NamedTuple):
-    """What an agent was asked to do besides acting and learning.
+    """The arguments of an `Agent` besides its policy, seed and labels; see there.
 
-    Attributes:
-        keep: how many of the newest decisions can still be rewarded.
-        propensity_draws: draws from which the probability of each decision is estimated, or None.
-        forget: what evidence is multiplied by, or None.
-        forget_every: after how many observations.
+    Example:
+        >>> from mixts.bandit import AgentSettings
+        >>> AgentSettings(keep=1000).forget is None
+        True
     """
 
     keep: int = 100_000
@@ -54,7 +53,7 @@ def checked_settings(
 
 
 class AgentState(NamedTuple):
-    """An agent at one moment. `Agent.restore` makes one that goes on exactly as the first would.
+    """An agent at one moment. `Agent.restore` makes one that continues exactly as the first would.
 
     Attributes:
         key: (2,) the words of the random key that decisions draw from.
@@ -64,9 +63,16 @@ class AgentState(NamedTuple):
         is_open: (K,) whether each action may still be chosen.
         decisions: the newest decisions, and which of them wait for a reward.
         counts: what has happened so far, by name.
-        settings: what the agent was asked to do besides.
+        settings: the agent's settings.
         made_with: the `fingerprint` of the policy that the agent was made with, before any action was
             added to it.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> state = Agent(UniformRandom(linear([[1.0], [0.5]], dim=1))).state()
+        >>> Agent.restore(state)
+        Agent(2 actions, 0 decisions, 0 observations)
     """
 
     key: np.ndarray
@@ -81,11 +87,11 @@ class AgentState(NamedTuple):
 
 
 def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings) -> AgentState:
-    """An agent that has done nothing yet."""
+    """The state of a new agent."""
     key, problem = fused_key(seed), policy.problem
     posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
     if settings.forget is not None:
-        policy.forget(posterior, settings.forget)  # says at once if it cannot
+        policy.forget(posterior, settings.forget)  # raises at once if the policy cannot
     return AgentState(
         key=np.asarray(jax.random.key_data(key)),
         policy=policy,

@@ -9,10 +9,10 @@
     DELETE /actions/Alien
     GET    /health
 
-Every answer is on the disk before it is given: kill the process at any moment, start it again, and it
-goes on with the decisions it would have made. What does not fit is refused with a status that says why:
-404 for an id or a label that there is not, 409 for a second reward or a label that is taken, 410 for a
-decision that has expired, 413 for a request too long to be one of these (411 if it does not say how
+Every change is on the disk before it is answered: kill the process at any moment, start it again, and
+it continues with the decisions it would have made. What does not fit is refused with a status that says
+why: 404 for an id or a label that does not exist, 409 for a second reward or a label that is in use, 410
+for a decision that has expired, 413 for a request too long to be one of these (411 if it does not say how
 long it is), 400 or 422 for anything else, and 503 when the disk has failed.
 
 Requests are handled by threads of one process, which share the agent and, when they come together, a
@@ -47,7 +47,7 @@ from mixts.inference import ClosedForm
 from mixts.models import linear
 
 GENRES = ("comedy", "horror", "romance", "documentary")
-DIM = 3  # what is known of a visitor
+DIM = 3  # features of a visitor
 
 _STATUS: dict[type[Exception], int] = {
     UnknownDecision: 404,
@@ -78,7 +78,7 @@ class Visit(_Body):
 
 
 class Choice(_Body):
-    """What to show. Hand in the reward with the `id`; keep the probability for evaluation later."""
+    """What to show. Send the reward with the `id`; keep the probability for later evaluation."""
 
     id: int
     action: str
@@ -86,7 +86,7 @@ class Choice(_Body):
 
 
 class Outcome(_Body):
-    """What came of a decision."""
+    """The reward of a decision."""
 
     id: Annotated[StrictInt, Field(ge=0, lt=2**63)]
     reward: Number
@@ -161,7 +161,7 @@ def create_app(agent: Agent) -> FastAPI:
             "status": trouble or "ok",
             "actions": len(agent.labels),
             "counts": agent.counts,
-            "troubles": agent.troubles(),
+            "inference": {kind: int(n) for kind, n in agent.status().counts.items()},
         }
         return JSONResponse(report, 200 if trouble is None else 503)
 
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
-    # Answers are short: waiting for them here is faster than being told when they are ready.
+    # Computations are short: waiting for them is faster than handing them to another thread.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     app = create_app(open_agent(options.folder))
     uvicorn.run(app, host=options.host, port=options.port)

@@ -215,7 +215,7 @@ def test_started_again_it_goes_on(service, tmp_path):
 def test_a_disk_that_fails(service, tmp_path):
     agent = service.open_agent(str(tmp_path / "agent"))
     with Running(service.create_app(agent)) as running, visitor(running.url) as client:
-        agent._journal.spoil(JournalError("No space left on device"))
+        agent.recorder.folder.journal.spoil(JournalError("No space left on device"))
         answer = client.post("/decide", json={"context": [1.0, 0.5, 0.0]})
         assert answer.status_code == 503
         assert "No space left" in answer.json()["detail"]

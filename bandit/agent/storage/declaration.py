@@ -1,8 +1,8 @@
 """Policies as data: a declaration in JSON, its arrays by name, and back.
 
 Only classes and functions listed here are ever made from a file; fields are data, and constructors
-check them as they check a user's. What a file cannot hold, such as a link written by the user, stands
-in it by name, and whoever reads it must hand in a policy that has it.
+check them as they check a user's. A part that a file cannot hold, such as a link written by the user, is
+written as its name, and whoever reads the file must give a policy that has it.
 
 An array's name is its path in the policy's pytree, such as `.backend.hierarchy.levels[1].cov`.
 """
@@ -10,7 +10,6 @@ An array's name is its path in the policy's pytree, such as `.backend.hierarchy.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import jax
@@ -18,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ....inference import ClosedForm, Factored, Laplace, Nuts, Svi
+from ....inference.programs.target import Target
 from ....models import Bernoulli, Gaussian, Hierarchy, Level, Poisson, Sparse
+from ....models.declaration import Declaration
 from ...policies.glm_ucb import GLMUCB, UCBGLM
 from ...policies.lin_ucb import LinUCB
 from ...policies.policy import Policy, ThompsonSampling, UniformRandom
@@ -30,7 +31,7 @@ _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
-        *(ClosedForm, Factored, Laplace, Nuts, Svi),
+        *(ClosedForm, Factored, Laplace, Nuts, Svi, Target),
         *(Hierarchy, Level, Gaussian, Bernoulli, Poisson, Sparse),
     )
 }
@@ -67,30 +68,16 @@ def encode(value: Any, path: str = "") -> Any:
     name = next((name for name, known in _FUNCTIONS.items() if known is value), None)
     if name is not None:
         return {"function": name}
-    if _CLASSES.get(type(value).__name__) is type(value):
-        parts = {
-            name: encode(part, path + where) for name, (where, part) in _arguments(value).items()
-        }
+    if isinstance(value, Declaration) and _CLASSES.get(type(value).__name__) is type(value):
+        parts = {n: encode(part, f"{path}.{n}") for n, part in value.arguments().items()}
         return {"class": type(value).__name__, "arguments": parts}
-    # Whatever it is, its numbers are known: a distribution of learned weights has some.
+    # Its numbers can be written: a distribution of learned weights has some.
     numbers = [] if callable(value) else [path + name for name in named_arrays(value)]
     return {"foreign": _name(value), "arrays": numbers}
 
 
-def _arguments(value: Any) -> dict[str, tuple[str, Any]]:
-    """What a declaration was made with: argument -> where it lies in the pytree, and its value."""
-    given = {f.name: (f".{f.name}", getattr(value, f.name)) for f in fields(value) if f.init}
-    if isinstance(value, Nuts | Svi):
-        target = value.target
-        where = ".target.hierarchy" if target.function is None else ".target.function"
-        return {"program": (where, target.hierarchy or target.function), **given}
-    if isinstance(value, Level) and value.scale is not None:
-        del given["cov"]  # which nobody declared
-    return given
-
-
 def _name(value: Any) -> str:
-    """What a foreign part is called: a function by its own name, anything else by its class's."""
+    """The name of a foreign part: a function's own, or that of the class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
@@ -110,9 +97,9 @@ def _inner(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def fingerprint(policy: Policy) -> str:
-    """A hash of all that was declared: structure, names of what is foreign, shapes, types and values.
+    """A hash of everything declared: structure, names of foreign parts, shapes, types and values.
 
-    What follows from a declaration, such as the prior of all levels, has no part in it.
+    What is derived from a declaration, such as the prior of all levels, is not included.
     """
     node, arrays = encode(policy), named_arrays(policy)
     digest = hashlib.blake2b(json.dumps(node, sort_keys=True).encode(), digest_size=16)
@@ -128,12 +115,12 @@ def fingerprint(policy: Policy) -> str:
 def rebuild(node: Any, arrays: Mapping[str, np.ndarray], donor: Policy | None = None) -> Any:
     """The policy's structure, with shapes and types in place of arrays, from its description.
 
-    What is declared is checked by value; what follows from it is worked out in the abstract, so that a
-    file that promises much takes no memory.
+    What is declared is checked by value; what is derived from it is evaluated in shapes only, so that a
+    file that declares huge levels takes no memory.
 
     Args:
         node: what `encode` gave.
-        arrays: the arrays by name; others may be among them.
+        arrays: the arrays by name, perhaps with others.
         donor: a policy that has what a file cannot hold.
     """
     missing = foreign_parts(node) if donor is None else []
@@ -163,17 +150,14 @@ def decode(node: Any, arrays: Mapping[str, Any], donor: Any = None) -> Any:
         case {"array": str(name)}:
             return arrays[name]
         case {"list": list(parts)}:
-            return [decode(part, arrays, _at(donor, i)) for i, part in enumerate(parts)]
+            return tuple(decode(part, arrays, _at(donor, i)) for i, part in enumerate(parts))
         case {"dict": dict(parts)}:
             return {key: decode(part, arrays, _at(donor, key)) for key, part in parts.items()}
         case {"function": str(name)}:
             return _FUNCTIONS[name]
         case {"class": str(name), "arguments": dict(parts)}:
-            known = _arguments(donor) if type(donor).__name__ == name else {}
-            arguments = {
-                argument: decode(part, arrays, known.get(argument, (None, None))[1])
-                for argument, part in parts.items()
-            }
+            known = donor.arguments() if type(donor).__name__ == name else {}
+            arguments = {key: decode(part, arrays, known.get(key)) for key, part in parts.items()}
             return _CLASSES[name](**arguments)
         case {"foreign": str(name)}:
             if donor is None or _name(donor) != name:

@@ -1,7 +1,10 @@
-"""What outlives a process: agents that are saved and loaded, or live in a folder."""
+"""Agents that outlive their process: saved to a file and loaded, or kept in a folder."""
 
+import threading
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -9,35 +12,100 @@ import numpy as np
 from ....inference.random import fused_key
 from ....models.arrays import as_count
 from ...policies.policy import Policy
+from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
 from ..inputs import as_labels
 from ..state import AgentSettings, AgentState
 from .file import AgentFileError
-from .folder import AgentFolder, open_folder
+from .folder import AgentFolder
 from .snapshot import read_state, write_state
 
-__all__ = ["Durable"]
+__all__ = ["DurableAgent", "Recorder", "recorded"]
 
-SomeAgent = TypeVar("SomeAgent", bound="Durable")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_REFUSALS = {
+    UnknownDecision: "unknown",
+    ExpiredDecision: "too_late",
+    AlreadyRewarded: "duplicate",
+}
+
+SomeAgent = TypeVar("SomeAgent", bound="DurableAgent")
 
 
-class Durable(ABC):
-    """An agent whose state can be taken out, put back, and written down as it changes."""
+class Recorder:
+    """What an agent needs to be shared by threads and to outlive its process.
 
-    _journal: Any
-    _lock: Any
+    Attributes:
+        lock: held while the agent is read or changed.
+        counts: what has happened so far; see `Agent.counts`.
+        folder: where changes are written, or None.
+    """
+
+    def __init__(self, counts: dict[str, int]):
+        self.lock = threading.RLock()
+        self.counts = dict(counts)
+        self.folder: AgentFolder | None = None
+
+    def record(self, change: str, **arguments: Any) -> None:
+        """Write a checked change that is about to be made; if this raises, nothing has changed.
+
+        Decisions are written with the actions that were chosen, everything else as it was asked for,
+        and all in the order in which they take effect.
+        """
+        if self.folder is not None:
+            self.folder.record(change, arguments)
+
+
+def recorded(method: Method) -> Method:
+    """One call at a time of such methods of an agent; the disk is waited for outside the lock."""
+
+    @wraps(method)
+    def call(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder: Recorder = agent.recorder
+        folder = recorder.folder
+        if folder is not None:
+            folder.check_process()  # before the lock, which in a forked process nobody may release
+        with recorder.lock:
+            before = 0 if folder is None else folder.journal.number
+            try:
+                result = method(agent, *args, **kwargs)
+            except AgentError as error:
+                recorder.counts[_REFUSALS.get(type(error), "refused")] += 1
+                raise
+            except BaseException as error:
+                if folder is not None and folder.journal.number != before:
+                    # Journal and agent now differ; opened again, the agent makes the change.
+                    folder.journal.spoil(error)
+                raise
+            after = 0 if folder is None else folder.journal.number
+        if folder is not None and after != before:
+            folder.wait(after)
+        return result
+
+    return cast(Method, call)
+
+
+class DurableAgent(ABC):
+    """An agent whose state can be copied, restored, and written to the disk as it changes.
+
+    Attributes:
+        recorder: its lock, its counts and the folder that changes are written to.
+    """
+
+    recorder: Recorder
 
     @abstractmethod
     def state(self) -> AgentState:
-        """Everything the agent knows, in arrays of its own."""
+        """A copy of everything the agent knows."""
 
     @classmethod
     @abstractmethod
     def restore(cls: type[SomeAgent], state: AgentState) -> SomeAgent:
-        """An agent that goes on from a state as the one it was taken from would."""
+        """An agent that continues from a state as the one it was copied from would."""
 
     @abstractmethod
     def redo(self, change: str, arguments: dict[str, Any]) -> None:
-        """Make a change again that a journal has taken down."""
+        """Make a change again that was read from a journal."""
 
     def save(self, path: Any) -> None:
         """Write everything the agent knows to one file, which is replaced whole or not at all."""
@@ -47,7 +115,7 @@ class Durable(ABC):
     def load(cls: type[SomeAgent], path: Any, policy: Policy | None = None) -> SomeAgent:
         """The agent that `save` wrote: it makes exactly the decisions that one would have made.
 
-        A file that is damaged, foreign, of a later version, of another precision or of another policy
+        A file that is damaged, foreign, of another version, of another precision or of another policy
         is refused with an `AgentFileError`. Reading runs no code of the file's.
 
         Args:
@@ -68,12 +136,12 @@ class Durable(ABC):
         snapshot_every: int = 20_000,
         **settings: Any,
     ) -> SomeAgent:
-        """The agent that lives in a folder; it is made if there is none.
+        """The agent that is kept in a folder; it is made if there is none.
 
         Every change is in the folder's journal before the call that makes it returns: an agent opened
-        again after a crash knows all it has ever answered, and goes on as it would have. One agent at
-        a time can be open in a folder. When the disk fails, calls raise a `JournalError`, and nothing
-        changes until the agent is opened again.
+        again after a crash knows all it has ever answered, and continues as it would have. One agent
+        at a time can be open in a folder. When the disk fails, calls raise a `JournalError`, and
+        nothing changes until the agent is opened again.
 
         Args:
             folder: where to keep it.
@@ -82,31 +150,42 @@ class Durable(ABC):
             seed: decides every draw.
             fsync: whether a call waits until the disk has the change. Without, changes survive the end
                 of the process, but the latest perhaps not a loss of power.
-            snapshot_every: after how many changes to write down all the agent knows, so that opening it
-                has no more than so many to make again.
+            snapshot_every: after how many changes to write a snapshot of the whole state, so that
+                opening the agent has no more than so many to make again.
             settings: further arguments of `Agent`. Those of an agent that is there must agree.
         """
         every = as_count(snapshot_every, "Agent snapshot_every")
-
-        def restore(state: AgentState) -> SomeAgent:
-            if policy is not None:
-                _check_agree(state, folder, policy, seed, settings)
-            return cls.restore(state)
-
-        make: Any = None if policy is None else lambda: cls(policy, seed, **settings)  # pyright: ignore[reportCallIssue]
-        return open_folder(folder, make, restore, policy, fsync=fsync, snapshot_every=every)
+        kept = AgentFolder(folder, fsync=fsync, snapshot_every=every, must_exist=policy is None)
+        try:
+            state = kept.newest_state(policy)
+            if state is not None:
+                if policy is not None:
+                    _check_agree(state, folder, policy, seed, settings)
+                agent = cls.restore(state)
+                kept.replay(agent.redo)
+            elif policy is not None:
+                agent = cls(policy, seed, **settings)  # pyright: ignore[reportCallIssue]
+                kept.begin(agent.state())
+            else:
+                raise kept.no_agent()
+            kept.follow(agent.recorder.lock, agent.state)
+        except BaseException:
+            kept.lock.release()
+            raise
+        agent.recorder.folder = kept
+        return agent
 
     def snapshot(self) -> None:
-        """Write down all the agent knows, in the folder it was opened in."""
+        """Write everything the agent knows to the folder it was opened in."""
         self._folder().snapshot()
 
     @property
     def trouble(self) -> str | None:
-        """Why an agent that lives in a folder takes nothing in any more, or None if it does."""
-        return None if self._journal is None else self._folder().trouble
+        """Why an agent that is kept in a folder cannot be changed any more, or None if it can."""
+        return None if self.recorder.folder is None else self.recorder.folder.journal.trouble
 
     def close(self) -> None:
-        """Let go of the folder it was opened in; the agent cannot be changed any more."""
+        """Release the folder it was opened in; the agent cannot be changed any more."""
         self._folder().close()
 
     def __enter__(self: SomeAgent) -> SomeAgent:
@@ -116,17 +195,17 @@ class Durable(ABC):
         self.close()
 
     def _folder(self) -> AgentFolder:
-        if not isinstance(self._journal, AgentFolder):
+        if self.recorder.folder is None:
             raise TypeError(
                 "this agent lives in no folder; make it with Agent.open(folder, policy), or use save"
             )
-        return self._journal
+        return self.recorder.folder
 
 
 def _check_agree(
     state: AgentState, folder: Any, policy: Policy, seed: Any, settings: dict[str, Any]
 ) -> None:
-    """Refuse to go on with an agent that was made with another seed or other settings."""
+    """Refuse to continue with an agent that was made with another seed or other settings."""
     there = state.settings._asdict() | {"labels": state.labels}
     unknown = settings.keys() - there.keys()
     if unknown:
@@ -136,7 +215,7 @@ def _check_agree(
         found = there[name]
         if name == "labels":
             given = as_labels(given, policy.problem)
-            # More may have been added.
+            # Actions may have been added.
             found = found if found is None or given is None else found[: len(given)]
         if given != found:
             raise AgentFileError(

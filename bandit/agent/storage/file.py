@@ -1,15 +1,15 @@
-"""The file an agent is kept in: a JSON header, raw arrays, and a checksum over every byte.
+"""The format of an agent's file: a JSON header, raw arrays, and a checksum over every byte.
 
     8 bytes   magic
     4 bytes   version of the format
     8 bytes   length of the whole file
     8 bytes   length of the header
-    ...       the header in JSON: what the writer said, and name, type and shape of every array
+    ...       the header in JSON: what the writer gave, and name, type and shape of every array
     ...       the arrays one after the other
-    32 bytes  BLAKE2b of all that stands before
+    32 bytes  BLAKE2b of everything before
 
 Numbers are little-endian. Reading runs no code and makes no array larger than the file, whoever wrote
-it. A file is read as it was written or not at all: what is wrong with it is an `AgentFileError`.
+it. A file is read as it was written or refused with an `AgentFileError` that says what is wrong.
 """
 
 import errno
@@ -24,17 +24,34 @@ import numpy as np
 
 from ...atomic_file import replace_file
 
-__all__ = ["FORMAT", "AgentFileError", "from_bytes", "read", "to_bytes", "write"]
+__all__ = [
+    "DIGEST_SIZE",
+    "FORMAT",
+    "MAGIC",
+    "AgentFileError",
+    "digest",
+    "from_bytes",
+    "read",
+    "to_bytes",
+    "write",
+]
 
-FORMAT = 1
-_MAGIC = b"\x89mixts\r\n"  # not text, and spoilt by anything that changes the ends of lines
+FORMAT = 2
+MAGIC = b"\x89mixts\r\n"  # not text, and changed by anything that converts line ends
 _FIXED = struct.Struct("<8sIQQ")
-_DIGEST = 32
+DIGEST_SIZE = 32
 _TYPES = frozenset(["|b1", "|u1", "|i1", "<i4", "<i8", "<u4", "<u8", "<f2", "<f4", "<f8"])
 
 
 class AgentFileError(ValueError):
-    """A file that is not an agent, or not the one that was asked for, or no longer what it was."""
+    """A file that holds no agent, or not the one that was asked for, or that is damaged.
+
+    Example:
+        >>> from mixts.bandit import Agent
+        >>> Agent.load(".")
+        Traceback (most recent call last):
+        mixts...AgentFileError: . is a folder, not a file; Agent.open opens an agent in a folder
+    """
 
 
 def write(path: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -66,14 +83,14 @@ def to_bytes(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         table.append([name, array.dtype.str, list(array.shape)])
         parts.append(array.tobytes())
     text = _ENCODER.encode({"header": header, "arrays": table}).encode()
-    length = _FIXED.size + len(text) + sum(map(len, parts)) + _DIGEST
-    content = b"".join([_FIXED.pack(_MAGIC, FORMAT, length, len(text)), text, *parts])
-    return content + _digest(content)
+    length = _FIXED.size + len(text) + sum(map(len, parts)) + DIGEST_SIZE
+    content = b"".join([_FIXED.pack(MAGIC, FORMAT, length, len(text)), text, *parts])
+    return content + digest(content)
 
 
 def from_bytes(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays of a file's content; `name` is what errors call it."""
-    text, rest = _sound_parts(content, name)
+    text, rest = _verified_parts(content, name)
     try:
         node = _DECODER.decode(text.decode())
         header, table = node["header"], node["arrays"]
@@ -86,11 +103,11 @@ def from_bytes(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, np.
         ) from error
 
 
-def _sound_parts(content: bytes, name: str) -> tuple[bytes, memoryview]:
-    """The header's text and the arrays' bytes of a file that is whole."""
-    if content[: len(_MAGIC)] != _MAGIC[: len(content)] or not content:
+def _verified_parts(content: bytes, name: str) -> tuple[bytes, memoryview]:
+    """The header's text and the arrays' bytes of a file that is complete and undamaged."""
+    if content[: len(MAGIC)] != MAGIC[: len(content)] or not content:
         raise AgentFileError(f"{name} is not a mixts file: it does not begin like one")
-    if len(content) < _FIXED.size + _DIGEST:
+    if len(content) < _FIXED.size + DIGEST_SIZE:
         raise AgentFileError(
             f"{name} is truncated: it has {len(content)} bytes, fewer than any file of mixts; use an "
             "earlier copy"
@@ -98,17 +115,22 @@ def _sound_parts(content: bytes, name: str) -> tuple[bytes, memoryview]:
     _, version, length, header_length = _FIXED.unpack_from(content)
     if version > FORMAT:
         raise AgentFileError(
-            f"{name} says that it is of format {version}, and this mixts reads up to format {FORMAT}: "
+            f"{name} is of format {version}, and this mixts reads up to format {FORMAT}: "
             "install a newer mixts, or use an earlier copy of the file if none is newer"
         )
     if len(content) < length:
         raise AgentFileError(
             f"{name} is truncated: {len(content):,} of {length:,} bytes are there; use an earlier copy"
         )
-    body = memoryview(content)[:-_DIGEST]
-    if len(content) > length or bytes(content[-_DIGEST:]) != _digest(body) or version < 1:
+    body = memoryview(content)[:-DIGEST_SIZE]
+    if len(content) > length or bytes(content[-DIGEST_SIZE:]) != digest(body):
         raise AgentFileError(
             f"{name} is damaged: its checksum does not fit its content; use an earlier copy"
+        )
+    if version < FORMAT:
+        raise AgentFileError(
+            f"{name} is of format {version}, and this mixts reads format {FORMAT}: use the mixts that "
+            "wrote it"
         )
     if header_length > len(body) - _FIXED.size:
         raise AgentFileError(f"{name} was not written by mixts: its header ends after the file")
@@ -140,8 +162,9 @@ def _cut(table: Any, rest: memoryview) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _digest(content: Any) -> bytes:
-    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
+def digest(content: Any) -> bytes:
+    """The checksum that a file ends in."""
+    return hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest()
 
 
 def _no_constant(word: str) -> None:

@@ -1,4 +1,4 @@
-"""One process at a time may work in a folder."""
+"""One agent at a time may be open in a folder."""
 
 import os
 from pathlib import Path
@@ -8,13 +8,19 @@ __all__ = ["FolderInUse", "FolderLock"]
 
 
 class FolderInUse(OSError):
-    """Another process, or another agent of this one, works in the folder."""
+    """A folder in which another agent is open, in this process or another one.
+
+    Example:
+        >>> from mixts.bandit import FolderInUse
+        >>> isinstance(FolderInUse("agent is in use"), OSError)
+        True
+    """
 
 
 class FolderLock:
     """Held from when it is made until it is released, or until the process ends, however it ends.
 
-    A process made by fork does not hold it: it would keep the folder locked when the first has ended.
+    A process made by fork does not hold it, or the folder would stay locked after the first has ended.
 
     Args:
         folder: where the file `lock` is, or is made.
@@ -38,8 +44,8 @@ class FolderLock:
         return self._file is not None
 
     def release(self) -> None:
-        """Let others in; once is enough."""
-        # What has been closed must not be closed again: its number may be that of another file by now.
+        """Unlock the folder; a second call does nothing."""
+        # A file must not be closed twice: its number may be that of another file by then.
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -48,13 +54,8 @@ class FolderLock:
 _HELD: WeakSet[FolderLock] = WeakSet()
 
 
-def _release_in_child() -> None:
-    for lock in tuple(_HELD):
-        lock.release()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)
+    os.register_at_fork(after_in_child=lambda: [lock.release() for lock in tuple(_HELD)])
 
 
 def _lock(file: int) -> None:

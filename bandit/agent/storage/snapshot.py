@@ -1,8 +1,7 @@
-"""An agent in one file: everything it knows, so that it goes on exactly as it would have.
+"""An agent in one file: everything it knows, so that it continues exactly as it would have.
 
-The header holds the declaration of the policy (`declaration_file`) and the bookkeeping; the arrays are
-those of the policy, of what it has learned, and of the decisions that wait for their rewards. See
-`agent_file` for the format, which is read as it was written or refused.
+The header holds the declaration of the policy (`declaration`) and the counts and settings; the arrays
+are those of the policy, of its posterior, and of the log of decisions. See `file` for the format.
 """
 
 from collections.abc import Mapping
@@ -17,18 +16,17 @@ from ....inference.random import fused_key, plain_key
 from ...policies.policy import Policy
 from ..decisions import DecisionLog
 from ..state import COUNTED, AgentState, checked_settings
-from ..storage import file as agent_file
 from .declaration import decode, encode, fingerprint, named_arrays, rebuild
-from .file import AgentFileError
+from .file import AgentFileError, read, write
 
-__all__ = ["from_file", "read_state", "to_file", "write_state"]
+__all__ = ["buffers_in", "from_file", "read_state", "to_file", "write_state"]
 
 _KIND = "agent"
 
 
 def write_state(path: Any, state: AgentState) -> None:
     """Write an agent's state; a file of that name is replaced whole or not at all."""
-    agent_file.write(path, *to_file(state))
+    write(path, *to_file(state))
 
 
 def read_state(path: Any, policy: Policy | None = None) -> AgentState:
@@ -39,7 +37,7 @@ def read_state(path: Any, policy: Policy | None = None) -> AgentState:
         policy: the policy that the agent was made with. Needed only where it has parts that a file
             cannot hold, such as a link of the user's own; a file made with another one is refused.
     """
-    return from_file(*agent_file.read(path), str(path), policy)
+    return from_file(*read(path), str(path), policy)
 
 
 def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -50,7 +48,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "precision": decisions.contexts.dtype.name,
         "made_with": state.made_with,
         "policy": encode(state.policy, ".policy"),
-        "room": _capacity(state.posterior),
+        "room": max((buffer.capacity for buffer in buffers_in(state.posterior)), default=0),
         "labels": None if state.labels is None else list(state.labels),
         "counts": state.counts,
         "settings": encode(state.settings._asdict()),
@@ -61,12 +59,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         for path, tree in ((".policy", state.policy), (".posterior", state.posterior))
         for name, array in named_arrays(tree).items()
     }
-    arrays |= {
-        "key": state.key,
-        "is_open": state.is_open,
-        **decisions.columns,
-    }
-    return header, arrays
+    return header, arrays | {"key": state.key, "is_open": state.is_open, **decisions.columns}
 
 
 def _plain(array: Any) -> np.ndarray:
@@ -76,10 +69,10 @@ def _plain(array: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(array) if is_key else array)
 
 
-def _capacity(posterior: Any) -> int:
-    """The room for observations, taken or not, in a state that keeps them."""
+def buffers_in(posterior: Any) -> list[Buffer]:
+    """The buffers in which a policy's state keeps observations."""
     parts = jax.tree.leaves(posterior, is_leaf=lambda part: isinstance(part, Buffer))
-    return max((part.capacity for part in parts if isinstance(part, Buffer)), default=0)
+    return [part for part in parts if isinstance(part, Buffer)]
 
 
 def from_file(
@@ -91,7 +84,12 @@ def from_file(
     """The state that a file's header and arrays hold; `name` is what errors call the file."""
     if header.get("kind") != _KIND:
         raise AgentFileError(f"{name} holds no agent, but {header.get('kind')!r}")
-    _check_precision(header, name)
+    here, there = jnp.result_type(float).name, header.get("precision")
+    if here != there:
+        raise AgentFileError(
+            f"{name} was written in {there}, and JAX now computes in {here}: set "
+            f"jax.config.update('jax_enable_x64', {there == 'float64'}) before anything is computed"
+        )
     if policy is not None and fingerprint(policy) != header.get("made_with"):
         raise AgentFileError(
             f"{name} is the file of an agent with another policy or hierarchy than the one handed in; "
@@ -107,42 +105,30 @@ def from_file(
         ) from error
 
 
-def _check_precision(header: Mapping[str, Any], name: str) -> None:
-    here, there = jnp.result_type(float).name, header.get("precision")
-    if here != there:
-        raise AgentFileError(
-            f"{name} was written in {there}, and JAX now computes in {here}: set "
-            f"jax.config.update('jax_enable_x64', {there == 'float64'}) before anything is computed"
-        )
-
-
 def _state(
     header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], donor: Policy | None
 ) -> AgentState:
     policy = _filled(rebuild(header["policy"], arrays, donor), arrays, ".policy")
     room = _count(header["room"])
     prior = jax.eval_shape(lambda: policy.init(fused_key(0), room=room))
-    posterior = _filled(prior, arrays, ".posterior")
-    K = policy.problem.num_actions
     settings = checked_settings(**decode(header["settings"], {}))
-    made, dim = _count(header["made"]), policy.problem.dim
-    decisions = DecisionLog(settings.keep, **_columns(arrays, settings.keep, dim), made=made)
+    decisions = _decisions(arrays, settings.keep, policy.problem.dim, _count(header["made"]))
     is_open = _checked(arrays["is_open"], (-1,), bool, "is_open")
-    rows = {len(column) for column in decisions.columns.values()}
-    if (
-        len(rows) > 1
-        or not 0 < decisions.room <= decisions.keep
-        or len(is_open) > K
-        or not any(is_open)
-    ):
-        raise ValueError("decisions or actions are not as many as they should be")
-    if not ((decisions.actions >= 0) & (decisions.actions < len(is_open))).all():
+    K = len(is_open)
+    if policy.problem.num_actions < K or not any(is_open):
+        raise ValueError("actions are not as many as they should be")
+    if not ((decisions.actions >= 0) & (decisions.actions < K)).all():
         raise ValueError("a decision is for an action that there is not")
+    labels = header["labels"]
+    if labels is not None:
+        is_right = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        if not is_right or not len(labels) == len(set(labels)) == K:
+            raise ValueError(f"labels are not {K} different strings")
     return AgentState(
         key=_checked(arrays["key"], (2,), np.uint32, "key"),
         policy=policy,
-        posterior=posterior,
-        labels=_labels(header["labels"], len(is_open)),
+        posterior=_filled(prior, arrays, ".posterior"),
+        labels=None if labels is None else tuple(labels),
         is_open=is_open,
         decisions=decisions,
         counts={name: _count(header["counts"][name]) for name in COUNTED},
@@ -151,16 +137,19 @@ def _state(
     )
 
 
-def _columns(arrays: Mapping[str, np.ndarray], keep: int, dim: int) -> dict[str, np.ndarray]:
-    """Those of the log of decisions, of the types and widths that an empty one has."""
+def _decisions(arrays: Mapping[str, np.ndarray], keep: int, dim: int, made: int) -> DecisionLog:
+    """The log of decisions, with columns of the types and widths that an empty one has."""
     empty = DecisionLog.empty(keep, dim, jnp.result_type(float)).columns
+    rows = len(arrays["actions"])
+    if not 0 < rows <= keep:
+        raise ValueError("decisions are not as many as they should be")
     columns = {
-        name: _checked(arrays[name], (-1, *like.shape[1:]), like.dtype, name)
+        name: _checked(arrays[name], (rows, *like.shape[1:]), like.dtype, name)
         for name, like in empty.items()
     }
     if not np.isfinite(columns["contexts"]).all():
         raise ValueError("a decision was made in a context that is not finite")
-    return columns
+    return DecisionLog(keep, **columns, made=made)
 
 
 def _filled(shapes: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
@@ -168,13 +157,12 @@ def _filled(shapes: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
 
     def fill(where: Any, shape: Any) -> Any:
         name = path + jax.tree_util.keystr(where)
-        if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-            words = _checked(arrays[name], (*shape.shape, 2), np.uint32, name)
-            like = next(
-                key for key in (fused_key(0), plain_key(fused_key(0))) if key.dtype == shape.dtype
-            )
-            return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(like))
-        return jnp.asarray(_checked(arrays[name], shape.shape, shape.dtype, name))
+        if not jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+            return jnp.asarray(_checked(arrays[name], shape.shape, shape.dtype, name))
+        words = _checked(arrays[name], (*shape.shape, 2), np.uint32, name)
+        kinds = {key.dtype: key for key in (fused_key(0), plain_key(fused_key(0)))}
+        impl = jax.random.key_impl(kinds[shape.dtype])
+        return jax.random.wrap_key_data(jnp.asarray(words), impl=impl)
 
     return jax.tree_util.tree_map_with_path(fill, shapes)
 
@@ -190,15 +178,6 @@ def _checked(array: np.ndarray, shape: tuple[int, ...], dtype: Any, name: str) -
             f"shape {shape}"
         )
     return array
-
-
-def _labels(labels: Any, count: int) -> tuple[str, ...] | None:
-    if labels is None:
-        return None
-    right = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-    if not right or not len(labels) == len(set(labels)) == count:
-        raise ValueError(f"labels are not {count} different strings")
-    return tuple(labels)
 
 
 def _count(value: Any) -> int:

@@ -12,7 +12,7 @@ LABELS = ["2", "1", "0", "b", "b\0"]
 
 @pytest.fixture
 def names():
-    return ActionNames(LABELS, np.ones(len(LABELS), bool))
+    return ActionNames(LABELS, np.ones(len(LABELS), bool), capacity=8)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_several_things_that_are_no_actions(names, given):
     ],
 )
 def test_eligible_actions(names, given, expected):
-    assert np.flatnonzero(names.allowed(given, 8)).tolist() == expected
+    assert np.flatnonzero(names.allowed(given)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_eligible_actions(names, given, expected):
 )
 def test_one_action_is_no_list_of_eligible_ones(names, given):
     with pytest.raises(AgentError, match="expected a list of labels or numbers, or True or False"):
-        names.allowed(given, 8)
+        names.allowed(given)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class TestActing:
         agent.reward(decisions.ids, y)
         agent.reward(agent.act(x[0], eligible=[2, 3]).id, 1.0)
         assert agent.counts["observations"] == 41
-        assert agent.troubles().get("rejected", 0) == 0
+        assert agent.status().counts.get("rejected", 0) == 0
 
     @pytest.mark.slow
     def test_markov_chains(self):
@@ -175,8 +175,8 @@ class TestActing:
         agent = Agent(ThompsonSampling(backend))
         for _ in range(9):
             agent.reward(agent.act(np.ones(D)).id, 1.0)
-        assert int(agent.state().posterior.buffer.taken) == 9
-        assert agent.troubles()["rejected"] == 0
+        assert int(agent.state().posterior.buffer.num_observations) == 9
+        assert agent.status().counts["rejected"] == 0
 
 
 class TestLearning:
@@ -217,7 +217,7 @@ class TestLearning:
             agent.update(x[t], a[t], clicks[t])
         agent.update(x[10:], a[10:], clicks[10:])
         check_same_posterior(agent, backend.posterior(state))
-        assert agent.troubles()["rejected"] == 0
+        assert agent.status().counts["rejected"] == 0
 
     def test_clicks_are_zero_or_one(self):
         agent = Agent(ThompsonSampling(Laplace(glm(weights(), D, reward=Bernoulli()))))
@@ -426,7 +426,7 @@ def test_threads_lose_nothing():
     assert state.counts["observations"] == 481
     assert not state.decisions.waiting.any()
     log, backend = state.decisions, ClosedForm(world())
-    assert int(state.posterior.taken) == 481
+    assert int(state.posterior.info.observed) == 481
     np.testing.assert_allclose(
         posterior(agent).cov["action"],
         backend.posterior(

@@ -232,7 +232,7 @@ def test_baselines(make):
     chosen = agent.act_many(np.random.default_rng(0).normal(size=(200, D))).indices
     assert chosen.max() >= K
     assert chosen.max() < K + NEW
-    assert agent.troubles().get("rejected", 0) == 0
+    assert agent.status().counts.get("rejected", 0) == 0
 
 
 def test_linear_sampling_starts_from_what_it_is_told(x64):
@@ -285,7 +285,7 @@ class TestGoing:
             each.update(np.ones(D), "beta", 2.0)
         ours, theirs = agent.state().posterior, whole.state().posterior
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-        assert int(ours.taken) == 2
+        assert int(ours.info.observed) == 2
 
     def test_rows_of_contexts_are_those_of_the_actions_there_are(self):
         """Added and removed: row i belongs to the i-th of `labels`, and so does mask i."""

@@ -54,7 +54,7 @@ def assert_learned_is_marked(agent):
     """As many observations as were learned are counted, and as many decisions marked as rewarded."""
     state = agent.state()
     rewarded = np.sum(~state.decisions.waiting[: state.decisions.made])
-    assert int(state.posterior.taken) == state.counts["observations"]
+    assert int(state.posterior.info.observed) == state.counts["observations"]
     assert rewarded in (0, state.counts["observations"])
 
 
@@ -102,14 +102,14 @@ def test_what_is_interrupted_is_learned_and_marked_or_neither(
 ):
     agent = Agent(policy())
     call(agent)
-    learn = getattr(agent._engine, method)
+    learn = getattr(agent.engine, method)
 
     def interrupted(*seen):
         if is_learned:
             learn(*seen)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(agent._engine, method, interrupted)
+    monkeypatch.setattr(agent.engine, method, interrupted)
     before = agent.counts["observations"]
     with suppress(KeyboardInterrupt):  # the other method is not
         call(agent)

@@ -102,18 +102,20 @@ def test_what_is_wrong_is_said(content, message):
 def sealed(content: bytes) -> bytes:
     """The content with a length and a checksum that fit, as by somebody who means harm."""
     content = content[:12] + struct.pack("<Q", len(content) + 32) + content[20:]
-    return content + agent_file._digest(content)
+    return content + agent_file.digest(content)
 
 
 def crafted(text: bytes, rest: bytes = b"", header_length: int | None = None) -> bytes:
     length = len(text) if header_length is None else header_length
-    return sealed(struct.pack("<8sIQQ", agent_file._MAGIC, 1, 0, length) + text + rest)
+    return sealed(
+        struct.pack("<8sIQQ", agent_file.MAGIC, agent_file.FORMAT, 0, length) + text + rest
+    )
 
 
 def test_a_version_from_the_future_is_named():
     content = to_bytes(HEADER, ARRAYS)[:-32]
     newer = sealed(content[:8] + struct.pack("<I", 12) + content[12:])
-    with pytest.raises(AgentFileError, match=r"format 12.* reads up to format 1.*newer mixts"):
+    with pytest.raises(AgentFileError, match=r"format 12.* reads up to format 2.*newer mixts"):
         from_bytes(newer, "file")
 
 

@@ -101,7 +101,7 @@ def test_actions_with_few_parents_come_and_go(folder):
 
 def test_a_snapshot_leaves_little_to_do_again(folder, monkeypatch):
     redone = []
-    monkeypatch.setattr(folders, "_redo", lambda *record: redone.append(record))
+    monkeypatch.setattr(folders, "repeat", lambda *record: redone.append(record))
     with Agent.open(folder, policy()) as agent:
         live(agent, 5, 0)
         agent.snapshot()
@@ -335,7 +335,7 @@ def test_a_change_that_fails_after_it_was_written_down(folder, monkeypatch):
         def fail(*_):
             raise MemoryError("out of memory")
 
-        monkeypatch.setattr(agent, "_learn", fail)
+        monkeypatch.setattr(agent.engine, "learn_one", fail)
         with pytest.raises(MemoryError):
             agent.reward(decision.id, 1.0)
         monkeypatch.undo()
@@ -374,8 +374,9 @@ def test_a_forked_process_changes_nothing(folder, monkeypatch):
         live(agent, 3, 0)
         before = contents(folder)
         with monkeypatch.context() as forked:
-            forked.setattr(agent._journal, "_lock", FolderLock(folder.parent))
-            agent._journal._lock.release()
+            kept = agent.recorder.folder
+            forked.setattr(kept, "lock", FolderLock(folder.parent))
+            kept.lock.release()
             for call in (lambda: agent.act(np.ones(D)), agent.snapshot):
                 with pytest.raises(JournalError, match="open agents after the fork"):
                     call()
@@ -433,29 +434,29 @@ def test_threads_lose_nothing(folder):
 @pytest.mark.parametrize(
     "change",
     [
-        {"chosen": np.array([K], np.int32)},
-        {"chosen": np.array([-1], np.int32)},
-        {"chosen": np.array([0.5])},
-        {"chosen": np.zeros(0, np.int32)},
-        {"met": np.full((1, D), np.nan, np.float32)},
-        {"met": np.ones((1, 1), np.float32)},
-        {"met": np.ones((2, D), np.float32)},
-        {"chances": np.array([7.0])},
-        {"chances": np.array([0.5, 0.5])},
+        {"actions": np.array([K], np.int32)},
+        {"actions": np.array([-1], np.int32)},
+        {"actions": np.array([0.5])},
+        {"actions": np.zeros(0, np.int32)},
+        {"contexts": np.full((1, D), np.nan, np.float32)},
+        {"contexts": np.ones((1, 1), np.float32)},
+        {"contexts": np.ones((2, D), np.float32)},
+        {"probabilities": np.array([7.0])},
+        {"probabilities": np.array([0.5, 0.5])},
         {"is_plain": "yes"},
     ],
 )
 def test_a_crafted_record_that_no_agent_has_written(change, folder):
     right = {
-        "met": np.ones((1, D), np.float32),
-        "chosen": np.array([2], np.int32),
-        "chances": np.array([0.5]),
+        "contexts": np.ones((1, D), np.float32),
+        "actions": np.array([2], np.int32),
+        "probabilities": np.array([0.5]),
         "is_plain": True,
     }
     with Agent.open(folder, policy()) as agent:
-        agent._journal.record("decide", right)
+        agent.recorder.folder.record("decide", right)
     with Agent.open(folder, policy()) as agent:
         assert agent.counts["decisions"] == 1
-        agent._journal.record("decide", right | change)
+        agent.recorder.folder.record("decide", right | change)
     with pytest.raises(AgentFileError, match="record 2 cannot be done again"):
         Agent.open(folder, policy())

@@ -16,21 +16,21 @@ from killed_agent import SEED
 from mixts.bandit import Agent
 from mixts.bandit.agent.storage.journal import read_journal
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[3]
 NEVER = 10**9
 
 
 class Lives:
     """Processes that work in one folder, one after the other, each killed.
 
-    `on_line` is told all that they said, in order.
+    `on_line` is called with every line of their output, in order.
     """
 
     def __init__(self, tmp_path: Path, threads: int, snapshot_every: int, on_line: Callable):
         self.folder, self.output = tmp_path / "agent", tmp_path / "output"
         self._options, self._on_line = [str(threads), str(snapshot_every)], on_line
         self._rng = np.random.default_rng(threads)
-        # What one process has compiled the next one takes from there.
+        # Programs that one process has compiled are read by the next.
         self._environment = os.environ | {
             "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -40,7 +40,7 @@ class Lives:
         self._starting = 0.0
 
     def one(self, number: int) -> None:
-        """Start a process, kill it while it starts or works, and hear what it said."""
+        """Start a process, kill it while it starts or works, and read its output."""
         command = [sys.executable, str(TESTS / "killed_agent.py"), str(self.folder)]
         with open(self.output, "wb") as output:
             process = subprocess.Popen(
@@ -72,7 +72,7 @@ class Lives:
 
 
 def check_threads(kills: int, tmp_path: Path) -> None:
-    """Four threads, and a journal that holds the whole story, which is then told to another agent."""
+    """Four threads, and a journal that holds the whole story, which another agent then repeats."""
     acted: dict[int, int] = {}
     rewarded: set[int] = set()
 
@@ -101,8 +101,8 @@ def check_threads(kills: int, tmp_path: Path) -> None:
         for _, header, arrays in read_journal(journal, 1, is_last=False)[0]:
             arguments = header["arguments"]["dict"]
             if header["call"] == "decide":
-                decision = uninterrupted.act(arrays["['met']"][0])
-                assert [decision.index] == arrays["['chosen']"].tolist()
+                decision = uninterrupted.act(arrays["['contexts']"][0])
+                assert [decision.index] == arrays["['actions']"].tolist()
             else:
                 value = float.fromhex(arguments["reward"]["float"])
                 uninterrupted.reward(arguments["decision"], value)
@@ -112,7 +112,7 @@ def check_threads(kills: int, tmp_path: Path) -> None:
 
 
 def check_snapshots(kills: int, tmp_path: Path) -> None:
-    """One thread, and a snapshot every 25 changes; an agent that is never killed is told the same."""
+    """One thread, and a snapshot every 25 changes; an agent that is never killed gets the same calls."""
     uninterrupted = Agent(policy(), SEED)
     asked: list[list[str]] = []
 
