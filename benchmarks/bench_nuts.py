@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
-from timing import fastest
+from timing import at_least, fastest
 
 from mixts.inference import Nuts
 from mixts.models import Hierarchy, linear
@@ -42,13 +42,6 @@ def worth(draws: dict[str, np.ndarray]) -> tuple[float, float]:
     sizes = [np.ravel(effective_sample_size(np.asarray(value))) for value in draws.values()]
     each = np.minimum(np.concatenate(sizes) / made, 1.0)
     return float(np.median(each)), float(np.min(each))
-
-
-def at_least(what: str, measured: float, limit: float) -> bool:
-    """Print one measured ratio against the least it may be."""
-    good = measured >= limit
-    print(f"{'ok  ' if good else 'MISS'}  {what}: {measured:.4g} (at least {limit:g})")
-    return good
 
 
 def main() -> int:

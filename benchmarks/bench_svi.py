@@ -10,11 +10,11 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bench_nuts import D, K, L, at_least, problem
+from bench_nuts import D, K, L, problem
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal
 from numpyro.optim import Adam
-from timing import fastest
+from timing import at_least, fastest
 
 from mixts.inference import ClosedForm, Svi
 

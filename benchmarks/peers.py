@@ -96,7 +96,7 @@ def over_actions(world: World, horizon: int, rng: np.random.Generator) -> float:
 def compiled_loop(world: World, horizon: int, rng: np.random.Generator) -> float:
     """Rank-one updates of square roots, one scalar normal per action, actions last in memory.
 
-    No memory is taken in a round, and every loop over actions is the innermost, so that the compiler
+    No memory is allocated in a round, and every loop over actions is the innermost, so that the compiler
     computes several of them at a time.
     """
     return _compiled(

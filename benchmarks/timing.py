@@ -37,3 +37,10 @@ def verdict(what: str, measured: float, limit: float) -> bool:
     good = measured <= limit
     print(f"{'ok  ' if good else 'MISS'}  {what}: {measured:.3g} (at most {limit:g})")
     return good
+
+
+def at_least(what: str, measured: float, limit: float) -> bool:
+    """Print one measured ratio against the least it may be."""
+    good = measured >= limit
+    print(f"{'ok  ' if good else 'MISS'}  {what}: {measured:.4g} (at least {limit:g})")
+    return good

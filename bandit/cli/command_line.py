@@ -8,6 +8,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -23,10 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        # Imported here, so that help is quick and a fault in one command does not stop the others.
+        module, function = options.run
+        getattr(import_module(module, __package__), function)(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output, `head` say, has left; what is still in the buffer goes nowhere.
+        # The reader of the output, `head` say, has ended; discard what is still in the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -39,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
+    """A parser whose error message is one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is."""
+        """Print what is wrong and how to get help, and exit."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -51,97 +55,68 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mixts {version('mixts')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="recommend movies that share genres, with pictures")
-    demo.set_defaults(run=_demo)
+    text = "recommend movies that share genres, with pictures"
+    demo = commands.add_parser("demo", help=text, description=text)
+    demo.set_defaults(run=(".demo", "run_demo"))
 
-    text = "condition every backend on the same synthetic data and tabulate how far each is off"
+    text = "condition every backend on the same synthetic data and tabulate their errors"
     compare = commands.add_parser("compare", help="compare posterior backends", description=text)
-    compare.add_argument(
-        "--rewards",
-        choices=("gaussian", "bernoulli", "poisson"),
-        default="gaussian",
-        help="reward family (default: %(default)s)",
-    )
+    compare.set_defaults(run=(".compare", "run_compare"))
+    families = ("gaussian", "bernoulli", "poisson")
+    text = "reward family (default: %(default)s)"
+    compare.add_argument("--rewards", choices=families, default="gaussian", help=text)
     for name, value, what in (
-        ("actions", 20, "how many actions"),
-        ("effects", 3, "how many effects they share"),
+        ("actions", 20, "number of actions"),
+        ("effects", 3, "number of effects they share"),
         ("dim", 2, "length of a context"),
-        ("observations", 200, "how many rewards were seen"),
+        ("observations", 200, "number of observed rewards"),
     ):
-        compare.add_argument(
-            f"--{name}",
-            type=_count,
-            default=value,
-            metavar="N",
-            help=f"{what} (default: %(default)s)",
-        )
-    compare.set_defaults(run=_compare)
+        text = f"{what} (default: %(default)s)"
+        compare.add_argument(f"--{name}", type=_count, default=value, metavar="N", help=text)
 
-    text = "play the paper's experiments again; a call that was stopped goes on where it was"
+    text = "play the paper's experiments again; a call that was stopped continues where it was"
     again = commands.add_parser("reproduce", help="play the paper's figures", description=text)
+    again.set_defaults(run=("..experiments.command", "run_reproduce"))
     again.add_argument("figures", nargs="*", metavar="FIGURE", help="names of figures, or: all")
-    again.add_argument("--list", action="store_true", help="list the figures and leave")
-    again.add_argument(
-        "--runs", type=_played, metavar="N", help="runs of each policy (default: 50)"
-    )
-    again.add_argument(
-        "--horizon", type=_played, metavar="N", help="rounds of a run (default: 5000)"
-    )
+    again.add_argument("--list", action="store_true", help="list the figures and exit")
+    played = partial(_count, most=2**31 - 1)  # counted in 32 bits
+    for name, what in (
+        ("runs", "runs of each policy (default: 50)"),
+        ("horizon", "rounds of a run (default: 5000)"),
+    ):
+        again.add_argument(f"--{name}", type=played, metavar="N", help=what)
     again.add_argument("--quick", action="store_true", help="4 runs of 300 rounds, for a look")
-    again.add_argument(
-        "--ratings",
-        type=Path,
-        metavar="PATH",
-        help="MovieLens ratings.dat or ratings.csv, or its folder (default: the small data set in mixts)",
-    )
-    again.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="have the workers of this Dask scheduler play (default: this machine)",
-    )
-    again.set_defaults(run=_reproduce)
-
     text = (
-        "measure speed beside other ways to do the same, and print ratios against what they may be"
+        "MovieLens ratings.dat or ratings.csv, or its folder (default: the small data set in mixts)"
     )
-    bench = commands.add_parser("bench", help="measure speed", description=text)
-    bench.add_argument(
-        "benchmarks", nargs="*", metavar="NAME", help="agent, simulate, ... (default: all)"
-    )
-    bench.set_defaults(run=_bench, error=bench.error)
+    again.add_argument("--ratings", type=Path, metavar="PATH", help=text)
+    text = "have the workers of this Dask scheduler play (default: this machine)"
+    again.add_argument("--scheduler", metavar="ADDRESS", help=text)
 
+    text = "measure speed beside other packages, and print ratios with their limits"
+    bench = commands.add_parser("bench", help="measure speed", description=text)
+    bench.set_defaults(run=(".compare", "run_bench"))
+    text = "agent, simulate, ... (default: all)"
+    bench.add_argument("benchmarks", nargs="*", metavar="NAME", help=text)
+
+    text = "seed of all random numbers (default: %(default)s)"
     for command in (compare, again):
-        command.add_argument(
-            "--seed",
-            type=_seed,
-            default=0,
-            metavar="N",
-            help="source of chance (default: %(default)s)",
-        )
+        command.add_argument("--seed", type=_seed, default=0, metavar="N", help=text)
+    text = "folder for the results (default: %(default)s)"
     for command in (demo, compare, again):
-        command.add_argument(
-            "--out",
-            type=Path,
-            default=Path("out"),
-            metavar="DIR",
-            help="folder for the results (default: %(default)s)",
-        )
-        command.set_defaults(error=command.error)
+        command.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=text)
     again.set_defaults(out=Path("out") / "reproduce")
+    for command in (demo, compare, again, bench):
+        command.set_defaults(error=command.error)
     return parser
 
 
-def _count(text: str) -> int:
+def _count(text: str, most: int | None = None) -> int:
     """A whole number of at least one, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got '{text}'; expected a whole number of at least 1")
-    return int(text)
-
-
-def _played(text: str) -> int:
-    """A number of runs or rounds, which are counted in 32 bits, for argparse."""
-    if _count(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"got '{text}'; expected at most {2**31 - 1}")
+    if most is not None and int(text) > most:
+        raise argparse.ArgumentTypeError(f"got '{text}'; expected at most {most}")
     return int(text)
 
 
@@ -152,43 +127,6 @@ def _seed(text: str) -> int:
             f"got '{text}'; expected a whole number from 0 to {2**32 - 1}"
         )
     return int(text)
-
-
-# Each command imports what it runs, so that a fault in one does not stop the others.
-def _demo(options: argparse.Namespace) -> None:
-    from .demo import run_demo
-
-    run_demo(options.out)
-
-
-def _compare(options: argparse.Namespace) -> None:
-    from .compare import MOST_OBSERVATIONS, MOST_UNKNOWNS, run_compare
-
-    actions, effects, dim = options.actions, options.effects, options.dim
-    unknowns = (actions + effects) * dim
-    if unknowns > MOST_UNKNOWNS:
-        options.error(
-            f"({actions:,} actions + {effects:,} effects) x {dim:,} = {unknowns:,} unknown numbers; "
-            f"expected at most {MOST_UNKNOWNS:,}, whose covariance takes part in the comparison"
-        )
-    if options.observations > MOST_OBSERVATIONS:
-        options.error(
-            f"{options.observations:,} observations; expected at most {MOST_OBSERVATIONS:,}"
-        )
-    sizes = {"actions": actions, "effects": effects, "dim": dim}
-    run_compare(options.rewards, options.observations, options.seed, options.out, **sizes)
-
-
-def _reproduce(options: argparse.Namespace) -> None:
-    from ..experiments.command import run_reproduce
-
-    run_reproduce(options)
-
-
-def _bench(options: argparse.Namespace) -> None:
-    from .bench import run_bench
-
-    run_bench(options)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""The command `mixts compare`: every backend on one synthetic problem."""
+"""Two commands: `mixts compare` compares posteriors of backends, `mixts bench` speed with peers."""
 
+import argparse
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ...inference import Backend, ClosedForm, Comparison, Factored, Laplace, Nuts, Svi, compare
+from ...inference import Backend, ClosedForm, Factored, Laplace, Nuts, Svi, compare
 from ...models import Bernoulli, Data, Gaussian, Hierarchy, Poisson, Reward, glm
 
-__all__ = ["MOST_OBSERVATIONS", "MOST_UNKNOWNS", "run_compare", "synthetic"]
+__all__ = ["run_bench", "run_compare", "synthetic"]
 
 REWARDS: dict[str, Callable[[], Reward]] = {
     "gaussian": Gaussian,
@@ -25,24 +29,29 @@ BACKENDS: dict[str, Callable[[Hierarchy], Backend[Any]]] = {
     "Factored": Factored,
 }
 
-# The full-rank guide of Svi and its optimiser keep a few matrices of so many rows and columns.
+# The full-rank guide of Svi and its optimiser hold a few matrices with so many rows and columns.
 MOST_UNKNOWNS = 3000
 MOST_OBSERVATIONS = 1_000_000
 
+# At the root of a checkout, and beside `mixts.bandit` in a wheel.
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PEERS = ("bayesianbandits", "mabwiser", "numba")
 
-def run_compare(
-    rewards: str,
-    observations: int,
-    seed: int,
-    out: Path,
-    *,
-    actions: int = 20,
-    effects: int = 3,
-    dim: int = 2,
-) -> Comparison:
-    """Compare on a synthetic problem; print the table and write it and a picture into `out`."""
+
+def run_compare(options: argparse.Namespace) -> None:
+    """Compare on a synthetic problem; print the table and write it and a picture into a folder."""
+    actions, effects, dim = options.actions, options.effects, options.dim
+    observations, out = options.observations, options.out
+    unknowns = (actions + effects) * dim
+    if unknowns > MOST_UNKNOWNS:
+        options.error(
+            f"({actions:,} actions + {effects:,} effects) x {dim:,} = {unknowns:,} unknown numbers; "
+            f"expected at most {MOST_UNKNOWNS:,}, whose covariance takes part in the comparison"
+        )
+    if observations > MOST_OBSERVATIONS:
+        options.error(f"{observations:,} observations; expected at most {MOST_OBSERVATIONS:,}")
     out.mkdir(parents=True, exist_ok=True)
-    hierarchy, data = synthetic(rewards, actions, effects, dim, observations, seed)
+    hierarchy, data = synthetic(options.rewards, actions, effects, dim, observations, options.seed)
     print(
         f"{hierarchy}\n\n{observations:,} rewards. Compiling takes most of the time ...\n",
         flush=True,
@@ -50,12 +59,11 @@ def run_compare(
     backends, reference = BACKENDS, "exact"
     if hierarchy.why_not_exact is None:
         backends, reference = {"ClosedForm": ClosedForm, **BACKENDS}, "ClosedForm"
-    comparison = compare(hierarchy, data, backends, reference, key=jax.random.key(seed))
+    comparison = compare(hierarchy, data, backends, reference, key=jax.random.key(options.seed))
     print(comparison)
     comparison.table.to_csv(out / "comparison.csv")
     comparison.plot().savefig(out / "comparison.png", dpi=150)
     print(f"\nWritten: {out / 'comparison.csv'}, {out / 'comparison.png'}")
-    return comparison
 
 
 def synthetic(
@@ -71,6 +79,30 @@ def synthetic(
     key_truth, key_rewards = jax.random.split(jax.random.key(seed))
     theta = hierarchy.sample_prior(key_truth)["action"]
     contexts = rng.uniform(-1, 1, (observations, dim))
-    taken = rng.integers(0, actions, observations)
-    law = hierarchy.reward.law((contexts * theta[taken]).sum(-1))
-    return hierarchy, Data(contexts, taken, law.sample(key_rewards))
+    chosen = rng.integers(0, actions, observations)
+    law = hierarchy.reward.law((contexts * theta[chosen]).sum(-1))
+    return hierarchy, Data(contexts, chosen, law.sample(key_rewards))
+
+
+def run_bench(options: argparse.Namespace) -> None:
+    """Run some benchmarks or all, each in a process of its own; one that fails does not stop the others."""
+    files = sorted(BENCHMARKS.glob("bench_*.py"))
+    known = {path.stem.removeprefix("bench_"): path for path in files}
+    for name in options.benchmarks:
+        if name not in known:
+            options.error(f"unknown benchmark '{name}'; expected some of: {', '.join(known)}")
+    missing = [peer for peer in PEERS if find_spec(peer) is None]
+    if missing:
+        raise OSError(
+            f"{', '.join(missing)} not installed, beside which mixts is measured: "
+            "pip install 'mixts[bench]'"
+        )
+    missed = []
+    for name in dict.fromkeys(options.benchmarks or known):
+        print(f"== {name}", flush=True)
+        if subprocess.run([sys.executable, known[name]], check=False).returncode:
+            missed.append(name)
+    if missed:
+        raise ChildProcessError(
+            f"not as fast as it should be, or not measured: {', '.join(missed)}"
+        )

@@ -3,17 +3,15 @@
 Edit `movies()` to try a hierarchy of your own.
 """
 
-from pathlib import Path
+import argparse
 
 import jax
 import numpy as np
+import pandas as pd
 
 from ...inference import ClosedForm, Posterior, plot_forest
 from ...models import Gaussian, Hierarchy, Level
-from ..policies.baselines import HierTS, LinTS
-from ..policies.policy import ThompsonSampling
-from ..problems.environment import Environment, HierarchyProblem
-from ..simulation.loop import simulate
+from .. import Environment, HierarchyProblem, HierTS, LinTS, ThompsonSampling, simulate
 
 __all__ = ["movies", "run_demo"]
 
@@ -25,13 +23,10 @@ VISITORS, RUNS = 1000, 20
 
 def movies() -> Hierarchy:
     """Sixty movies, each of one or two genres and of one director: crossed effects."""
-    genres = np.zeros((MOVIES, len(GENRES)))
-    directors = np.zeros((MOVIES, len(DIRECTORS)))
-    for movie in range(MOVIES):
-        genres[movie, movie % 3] = 1.0
-        if movie % 2:
-            genres[movie, (movie + 1) % 3] = 0.5
-        directors[movie, (movie // 3) % 2] = 1.0
+    number = np.arange(MOVIES)
+    genres = np.eye(3)[number % 3]
+    genres[number % 2 == 1] += 0.5 * np.eye(3)[(number[1::2] + 1) % 3]
+    directors = np.eye(2)[number // 3 % 2]
     return Hierarchy(
         [
             Level("genre", len(GENRES), cov=3.0, labels=GENRES),
@@ -43,8 +38,9 @@ def movies() -> Hierarchy:
     )
 
 
-def run_demo(out: Path) -> None:
-    """Declare, play, look at what was learned; print a table and write three pictures into `out`."""
+def run_demo(options: argparse.Namespace) -> None:
+    """Declare, play, look at what was learned; print tables and write three pictures into a folder."""
+    out = options.out
     out.mkdir(parents=True, exist_ok=True)
     hierarchy = movies()
     print(hierarchy, end="\n\n")
@@ -60,24 +56,24 @@ def run_demo(out: Path) -> None:
     result = simulate(problem, policies, VISITORS, RUNS, key=0)
     if result.interrupted:
         raise KeyboardInterrupt
-    print(
-        "\nRegret: by how much visitors liked the best movie for them more than the one shown, in all.\n"
-    )
+    print("\nRegret: how much more visitors would have liked the best movie for them, in all.\n")
     print(result.summary()[["mean", "se"]].round(1).to_string(), end="\n\n")
     result.plot(out / "regret.png")
 
     world = problem.sample(jax.random.key(7)).environment
     before, after = learned(hierarchy, world)
-    _print_effects(hierarchy, world, after)
-    effects = [level.name for level in hierarchy.levels[:-1]]
+    print(f"What one agent knows after {VISITORS} visitors, first number of each vector:\n")
+    effects = hierarchy.levels[:-1]
+    print(pd.concat(_known(level, world, after) for level in effects).round(2).to_string())
     known = {"before": before, f"after {VISITORS} visitors": after}
-    plot_forest(known, truth=world.levels, levels=effects).savefig(out / "effects.png", dpi=150)
-    names = ("hierarchy.png", "regret.png", "effects.png")
-    print(f"\nPictures: {', '.join(str(out / name) for name in names)}")
+    names = [level.name for level in effects]
+    plot_forest(known, truth=world.levels, levels=names).savefig(out / "effects.png", dpi=150)
+    pictures = (out / name for name in ("hierarchy.png", "regret.png", "effects.png"))
+    print(f"\nPictures: {', '.join(map(str, pictures))}")
 
 
 def learned(hierarchy: Hierarchy, world: Environment) -> tuple[Posterior, Posterior]:
-    """What an agent knows before and after it has met all visitors of one world."""
+    """The posteriors of an agent before and after it has met all visitors of one world."""
     backend = ClosedForm(hierarchy)
     policy = ThompsonSampling(backend)
 
@@ -93,11 +89,12 @@ def learned(hierarchy: Hierarchy, world: Environment) -> tuple[Posterior, Poster
     return backend.posterior(prior), backend.posterior(state)
 
 
-def _print_effects(hierarchy: Hierarchy, world: Environment, after: Posterior) -> None:
-    print(f"What one agent knows after {VISITORS} visitors, first number of each vector:\n")
-    print(f"{'':12}{'truth':>8}{'mean':>8}{'sd':>8}")
-    for level in hierarchy.levels[:-1]:
-        truth, mean = world.levels[level.name][:, 0], after.mean[level.name][:, 0]
-        sd = np.sqrt(after.cov[level.name][:, 0, 0])
-        for row in range(level.size):
-            print(f"{level.label_of(row):12}{truth[row]:>8.2f}{mean[row]:>8.2f}{sd[row]:>8.2f}")
+def _known(level: Level, world: Environment, after: Posterior) -> pd.DataFrame:
+    """Truth, posterior mean and standard deviation of the vectors of a level, in one coordinate."""
+    columns = {
+        "truth": world.levels[level.name][:, 0],
+        "mean": after.mean[level.name][:, 0],
+        "sd": after.cov[level.name][:, 0, 0] ** 0.5,
+    }
+    labels = [level.label_of(row) for row in range(level.size)]
+    return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()}, labels)

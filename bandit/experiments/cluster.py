@@ -1,9 +1,9 @@
 """Pieces on many machines: a Dask cluster plays them, and their files are written here."""
 
-import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..simulation.results import Simulation
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterError", "play_on_cluster"]
 
-_ANSWER_SECONDS, _WORKER_SECONDS = 10, 60  # to wait for the scheduler, and for its first worker
+ANSWER_SECONDS, WORKER_SECONDS = 10, 60  # to wait for the scheduler, and for its first worker
 
 
 class ClusterError(OSError):
@@ -24,27 +24,19 @@ class ClusterError(OSError):
 def play_on_cluster(
     pieces: Sequence[Piece], store: Store, tick: Callable[[Piece, float], None], address: str
 ) -> None:
-    """Have the workers of the scheduler at `address` play all pieces, and keep them here.
+    """Have the workers of the scheduler at `address` play all pieces, and save them here.
 
     A piece whose worker is lost is played again by another. Every worker must have the same versions as
-    this process, and the same ratings at the same path: it says so, and nothing is kept, if it has others.
+    this process, and the same ratings at the same path; otherwise this is an error and nothing is saved.
     """
     ordered = sorted(pieces, key=lambda piece: -piece.seconds)
     with _connected(address) as client:
         from distributed import as_completed
 
-        here = made_with()
-        futures = {
-            client.submit(
-                _play,
-                piece,
-                here,
-                content(piece.panel.data),
-                key=piece.file_name,
-                priority=-i,
-            ): piece
-            for i, piece in enumerate(ordered)
-        }
+        here, futures = made_with(), {}
+        for i, piece in enumerate(ordered):
+            given = piece, here, content(piece.panel.data)
+            futures[client.submit(_play, *given, key=piece.file_name, priority=-i)] = piece
         try:
             for future in as_completed(futures, loop=client.loop):
                 piece = futures[future]
@@ -57,16 +49,19 @@ def play_on_cluster(
 
 
 def _play(piece: Piece, expected: dict[str, Any], ratings: str) -> Simulation:
-    """What a worker does."""
-    found = made_with()
-    other = {name: value for name, value in found.items() if value != expected[name]}
+    """Runs on a worker."""
+    other = {name: value for name, value in made_with().items() if value != expected[name]}
     if other:
         wanted = {name: expected[name] for name in other}
         raise ClusterError(
             f"a worker has {other}; expected {wanted}, as here: install the same mixts and the same "
             "packages on every worker"
         )
-    if _content_here(piece) != ratings:
+    try:
+        found = content(piece.panel.data)
+    except OSError:
+        found = None
+    if found != ratings:
         raise ClusterError(
             f"a worker has no '{piece.panel.data}', or one with another content; expected the same file "
             "as here: copy it to that path on every worker"
@@ -74,14 +69,7 @@ def _play(piece: Piece, expected: dict[str, Any], ratings: str) -> Simulation:
     return play(piece)
 
 
-def _content_here(piece: Piece) -> str | None:
-    try:
-        return content(piece.panel.data)
-    except OSError:
-        return None
-
-
-@contextlib.contextmanager
+@contextmanager
 def _connected(address: str) -> "Iterator[Client]":
     try:
         from distributed import Client
@@ -92,11 +80,11 @@ def _connected(address: str) -> "Iterator[Client]":
         ) from error
     client, why = None, ""
     try:
-        client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False)
+        client = Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         why = str(error) or type(error).__name__
     if client is None:
-        # Here and now: half a client that is collected while another starts stops both for ever.
+        # Now: a client that failed to start and is collected while another starts blocks both for ever.
         gc.collect()
         raise ClusterError(
             f"no Dask scheduler answers at '{address}' ({why}); expected the address that "
@@ -104,10 +92,10 @@ def _connected(address: str) -> "Iterator[Client]":
         )
     with client:
         try:
-            client.wait_for_workers(1, timeout=_WORKER_SECONDS)
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
         except TimeoutError as error:
             raise ClusterError(
-                f"the Dask scheduler at '{address}' has had no worker for {_WORKER_SECONDS} seconds; "
+                f"the Dask scheduler at '{address}' has had no worker for {WORKER_SECONDS} seconds; "
                 f"start one: dask worker {address}"
             ) from error
         try:

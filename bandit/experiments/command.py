@@ -4,15 +4,12 @@ import argparse
 import difflib
 import shlex
 import time
-from pathlib import Path
-
-import numpy as np
 
 from .paper import check_ratings
 from .pieces import pieces_of
 from .record import Figure, Size
 from .reproduction import all_figures, reproduce
-from .result import Result
+from .result import Result, spread
 
 __all__ = ["run_reproduce"]
 
@@ -20,31 +17,30 @@ QUICK = Size(runs=4, horizon=300)
 
 
 def run_reproduce(options: argparse.Namespace) -> None:
-    """List the figures, or play some and write what came out."""
+    """List the figures, or play some, print a summary and write the files."""
     # Workers of a cluster may have been started in another folder.
     known = all_figures(options.ratings and options.ratings.absolute())
     if options.list:
-        _list(known)
+        width = max(map(len, known))
+        for name, figure in known.items():
+            print(f"{name:{width}}  {figure.title} ({len(figure.panels)} panels; {figure.source})")
         return
     chosen = _chosen(options, known)
     if options.ratings is not None:
-        _check_ratings(options.ratings)
-    size = _size(options)
+        try:  # before anything is played
+            check_ratings(options.ratings)
+        except ValueError as error:
+            raise OSError(str(error)) from error
+    standard = QUICK if options.quick else Size()
+    size = Size(options.runs or standard.runs, options.horizon or standard.horizon, options.seed)
     began = time.monotonic()
     print(
         f"Figures: {len(chosen)}, pieces: {len(pieces_of(chosen, size))}, each {size.runs} runs x "
-        f"{size.horizon:,} rounds. Stopped, it goes on from there when started again.",
+        f"{size.horizon:,} rounds. If it is stopped, start it again to continue.",
         flush=True,
     )
-    results = reproduce(
-        chosen,
-        options.out,
-        size,
-        scheduler=options.scheduler,
-        beside=known.values(),
-        options=_flags(options),
-    )
-    for result in results:
+    given = {"scheduler": options.scheduler, "options": _flags(options)}
+    for result in reproduce(chosen, options.out, size, beside=known.values(), **given):
         _print(result)
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     print(f"\n{minutes} min {seconds} s. Open {options.out / 'index.html'}")
@@ -66,58 +62,31 @@ def _chosen(options: argparse.Namespace, known: dict[str, Figure]) -> list[Figur
     return [known[name] for name in (known if "all" in names else dict.fromkeys(names))]
 
 
-def _check_ratings(path: Path) -> None:
-    """Complain of a missing, damaged or small file now, before anything is played."""
-    try:
-        check_ratings(path)
-    except ValueError as error:
-        raise OSError(str(error)) from error
-
-
-def _size(options: argparse.Namespace) -> Size:
-    standard = QUICK if options.quick else Size()
-    return Size(options.runs or standard.runs, options.horizon or standard.horizon, options.seed)
-
-
 def _flags(options: argparse.Namespace) -> str:
-    """What was said on the command line besides names, as it would be said again."""
-    given = ["--quick"] if options.quick else []
-    for name in ("runs", "horizon", "ratings"):
-        if getattr(options, name) is not None:
-            given += [f"--{name}", str(getattr(options, name))]
-    if options.seed:
-        given += ["--seed", str(options.seed)]
-    return f" {shlex.join(given)}" if given else ""
-
-
-def _list(known: dict[str, Figure]) -> None:
-    width = max(map(len, known))
-    for name, figure in known.items():
-        panels = len(figure.panels)
-        print(f"{name:{width}}  {figure.title} ({panels} panels; {figure.source})")
+    """The options of the command line, as they would be given again."""
+    flags = ["--quick"] if options.quick else []
+    for name in ("runs", "horizon", "ratings", "seed"):
+        value = getattr(options, name)
+        if value is not None and (name, value) != ("seed", 0):
+            flags += [f"--{name}", str(value)]
+    return f" {shlex.join(flags)}" if flags else ""
 
 
 def _print(result: Result) -> None:
-    """Totals, and the orderings that did not come out as claimed."""
+    """Totals, and the orderings that are not as claimed."""
     table = result.summary()
-    said = [_spread(mean, se) for mean, se in zip(table["mean"], table["se"], strict=True)]
-    wide = table.assign(total=said).pivot(index="policy", columns="panel", values="total")
+    totals = [spread(mean, se) for mean, se in zip(table["mean"], table["se"], strict=True)]
+    wide = table.assign(total=totals).pivot(index="policy", columns="panel", values="total")
     wide = wide.loc[table["policy"].unique(), table["panel"].unique()].fillna("")
     print(f"\n{result.figure.name}: {result.figure.title}\n")
     print(wide.rename_axis(index=None, columns=None).to_string())
     orderings = result.orderings()
-    if not orderings:
-        return
-    held = sum(ordering.verdict == "holds" for ordering in orderings)
-    print(f"\n{held} of {len(orderings)} claimed orderings hold.")
-    for ordering in orderings:
-        if ordering.verdict != "holds":
-            print(
-                f"  {ordering.verdict}: {ordering.lower} below {ordering.higher} ({ordering.panel}): "
-                f"difference {_spread(ordering.difference, ordering.se)}"
-            )
-
-
-def _spread(mean: float, error: float) -> str:
-    """With its standard error, which a single run does not have."""
-    return f"{mean:,.1f}" + ("" if np.isnan(error) else f" ± {error:,.1f}")
+    others = [ordering for ordering in orderings if ordering.verdict != "holds"]
+    if orderings:
+        holding = len(orderings) - len(others)
+        print(f"\n{holding} of {len(orderings)} claimed orderings hold.")
+    for other in others:
+        print(
+            f"  {other.verdict}: {other.lower} below {other.higher} ({other.panel}): "
+            f"difference {spread(other.difference, other.se)}"
+        )

@@ -16,26 +16,22 @@ from ..atomic_file import replace_file
 from .picture import draw
 from .result import Result
 
-__all__ = ["TABLES", "is_written", "svg", "sweep", "write_figure"]
+__all__ = ["NAMES", "TABLES", "is_written", "svg", "sweep", "write_figure"]
 
 TABLES = ("summary", "totals", "curves", "claims")
+NAMES = ("regret.png", "regret.svg", *(f"{table}.csv" for table in TABLES), "regret.nc")
 # The same numbers make the same bytes: no date, and no random names of shapes.
-_SVG: Any = {"svg.hashsalt": "mixts", "svg.fonttype": "path"}
-_DIGITS = "%.7g"
+SVG: Any = {"svg.hashsalt": "mixts", "svg.fonttype": "path"}
+DIGITS = "%.7g"
 
 
-def write_figure(result: Result, folder: Path) -> list[Path]:
-    """Write all files of a figure into `folder` and return their paths."""
+def write_figure(result: Result, folder: Path) -> None:
+    """Write all files of a figure into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        "regret.svg": svg(result),
-        "regret.png": _png(result),
-        **{f"{name}.csv": _csv(getattr(result, name)()) for name in TABLES},
-        "regret.nc": _netcdf(result, folder),
-    }
-    for name, content in files.items():
+    tables = [_csv(getattr(result, name)()) for name in TABLES]
+    contents = _png(result), svg(result), *tables, _netcdf(result, folder)
+    for name, content in zip(NAMES, contents, strict=True):
         replace_file(folder / name, content)
-    return [folder / name for name in files]
 
 
 def is_written(result: Result, folder: Path) -> bool:
@@ -49,7 +45,7 @@ def is_written(result: Result, folder: Path) -> bool:
 def svg(result: Result) -> bytes:
     """The picture as SVG."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_SVG):
+    with matplotlib.rc_context(SVG):
         draw(result).savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
@@ -61,16 +57,13 @@ def _png(result: Result) -> bytes:
 
 
 def _csv(table: pd.DataFrame) -> bytes:
-    return table.to_csv(index=False, float_format=_DIGITS, lineterminator="\n").encode()
+    return table.to_csv(index=False, float_format=DIGITS, lineterminator="\n").encode()
 
 
 def _netcdf(result: Result, folder: Path) -> bytes:
     data = result.to_xarray()
-    data.attrs = {
-        "figure": result.figure.name,
-        "title": result.figure.title,
-        **{name: int(value) for name, value in result.size._asdict().items()},
-    }
+    size = {name: int(value) for name, value in result.size._asdict().items()}
+    data.attrs = {"figure": result.figure.name, "title": result.figure.title, **size}
     packed: Any = {name: {"zlib": True, "complevel": 1} for name in data.data_vars}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".netcdf-") as temporary:
         path = Path(temporary) / "regret.nc"
@@ -78,20 +71,19 @@ def _netcdf(result: Result, folder: Path) -> bytes:
         return path.read_bytes()
 
 
-# As `replace_file` names what is on its way, `write_figure` the folder of a NetCDF file, and `reproduce`
-# the file by which it sees whether it can write.
-_UNFINISHED = re.compile(r"\.(.+\.(npz|svg|png|csv|nc|html)|writable)\.[0-9a-f]{16}|\.netcdf-\w+")
+# The names of unfinished files of `replace_file`, of the folder of a NetCDF file, and of the file by which
+# `reproduce` checks whether it can write.
+UNFINISHED = re.compile(r"\.(.+\.(npz|svg|png|csv|nc|html)|writable)\.[0-9a-f]{16}|\.netcdf-\w+")
 
 
 def sweep(folders: Iterable[Path], before: float) -> None:
-    """Remove unfinished files that were last touched before a moment, in the clock of their disk.
+    """Remove unfinished files that were last changed before a time, by the clock of their disk.
 
     What another process is writing just now is younger, and stays.
     """
-    for folder in folders:
-        for path in folder.iterdir():
-            if not _UNFINISHED.fullmatch(path.name):
-                continue
-            with suppress(FileNotFoundError):  # another process may sweep too
-                if path.stat().st_mtime < before:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (path for folder in folders for path in folder.iterdir()):
+        if not UNFINISHED.fullmatch(path.name):
+            continue
+        with suppress(FileNotFoundError):  # another process may sweep too
+            if path.stat().st_mtime < before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

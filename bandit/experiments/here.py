@@ -12,33 +12,32 @@ __all__ = ["play_here"]
 
 
 class _Stopped(Exception):
-    """Raised in a thread that is to leave off."""
+    """Raised in a thread to end its simulation."""
 
 
 def play_here(pieces: Sequence[Piece], store: Store, tick: Callable[[Piece, float], None]) -> None:
-    """Play and keep all pieces, the longest first.
+    """Play and save all pieces, the longest first.
 
-    `tick` is told how much more of a piece is done, as a share of it. Interrupted, or when a piece
-    fails, pieces on their way are given up, those that are being compiled when that is through; those
-    that are finished are kept.
+    `tick` is called with a piece and the share of it that was played since the last call. When a piece
+    fails or the user interrupts, finished pieces are kept and the others stop; one that is being
+    compiled stops after that.
     """
     stop = threading.Event()
 
     def one(piece: Piece) -> None:
-        rounds = piece.size.runs * piece.size.horizon
-        told = 0.0
+        rounds, done = piece.size.runs * piece.size.horizon, 0.0
 
         def progress(more: int) -> None:
-            nonlocal told
+            nonlocal done
             if stop.is_set():
                 raise _Stopped
-            share = min(more / rounds, 0.99 - told)
-            told += share
+            share = min(more / rounds, 0.99 - done)
+            done += share
             tick(piece, share)
 
         if not stop.is_set():
             store.save(piece, play(piece, progress))
-            tick(piece, 1.0 - told)
+            tick(piece, 1.0 - done)
 
     ordered = sorted(pieces, key=lambda piece: -piece.seconds)
     with compile_cache(), ThreadPoolExecutor(cores()) as pool:
@@ -48,6 +47,5 @@ def play_here(pieces: Sequence[Piece], store: Store, tick: Callable[[Piece, floa
                 future.result()
         except BaseException:
             stop.set()
-            for future in futures:
-                future.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -1,183 +1,93 @@
-"""One page with everything: pictures, tables, settings, versions and commands, and no other file."""
+"""One page with everything: pictures, tables, settings, versions and commands, and no other file.
+
+`page.html` is the page as a Jinja2 template; this module prepares the values that it shows.
+"""
 
 import base64
-import re
 from collections.abc import Sequence
-from functools import partial
-from html import escape
+from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+import jinja2
 import numpy as np
 
-from .files import TABLES, svg
-from .pieces import versions
+from .files import NAMES, svg
+from .pieces import declared, versions
 from .record import Size
-from .result import Line, Ordering, Result, Verdict
+from .result import Result, Verdict, spread
 
 __all__ = ["page"]
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; }
-body { max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1.5rem; }
-img { display: block; width: 100%; height: auto; margin: 1rem 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 14px; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-td.best { font-weight: bold; } td.differs { background: #fbe3d6; } td.unsure { color: #666; }
-code { font-size: 14px; background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px; }
-blockquote { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid #0072b2; color: #444; }
-details { font-size: 14px; } summary { color: #555; cursor: pointer; }
-.note { color: #555; font-size: 14px; }
-"""
-_VERDICTS: dict[Verdict, tuple[str, str]] = {
+# (row, column) -> text and style of a cell.
+Cells = dict[tuple[str, str], tuple[str, str]]
+VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", ""),
-    "differs": ("✗", ' class="differs"'),
-    "too close to tell": ("≈", ' class="unsure"'),
+    "differs": ("✗", "differs"),
+    "too close to tell": ("≈", "unsure"),
 }
-_LEGEND = (
-    '<p class="note">Numbers are the second policy’s regret over the first’s. ✓ it is higher and ✗ lower '
-    "by more than two standard errors of the difference run by run; ≈ too close to tell.</p>"
-)
 
 
 def page(results: Sequence[Result], size: Size, options: str = "") -> str:
     """The page as HTML; `options` is what a command needs besides the name of a figure."""
-    contents = "".join(
-        f'<li><a href="#{escape(r.figure.name)}">{escape(r.figure.title)}</a></li>' for r in results
+    shown = [_shown(result) for result in results]
+    return _template().render(
+        figures=shown, files=NAMES, size=size, versions=versions(), options=options
     )
-    settings = {
-        "runs": f"{size.runs:,}",
-        "rounds of a run": f"{size.horizon:,}",
-        "seed": f"{size.seed}",
-    }
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>mixts: figures of Mixed-Effect Thompson Sampling</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>Mixed-Effect Thompson Sampling, played again</h1>
-<p>The experiments of Aouali, Kveton and Katariya (AISTATS 2023), and of claims that the paper does not
-plot. Lines are means over runs of the regret up to a round; bands are one standard error to either side.
-Policies of a panel met the same instances, contexts and chance.</p>
-<ul>{contents}</ul>
-{"".join(_figure(result, options) for result in results)}
-<h2>How it was made</h2>
-{_pairs(settings)}
-{_pairs(versions())}
-</body>
-</html>
-"""
 
 
-def _figure(result: Result, options: str) -> str:
-    figure = result.figure
-    picture = base64.b64encode(svg(result)).decode()
-    files = ", ".join(
-        f'<a href="{quote(figure.name)}/{name}">{name}</a>'
-        for name in ("regret.png", "regret.svg", *(f"{table}.csv" for table in TABLES), "regret.nc")
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return f"""
-<h2 id="{escape(figure.name)}">{escape(figure.title)}</h2>
-<img alt="{escape(f"Regret: {figure.title}")}" src="data:image/svg+xml;base64,{picture}">
-<h3>Regret of {result.size.horizon:,} rounds</h3>
-{_totals(result)}
-<h3>What the paper says (<code>{escape(figure.source)}</code>)</h3>
-<blockquote>{escape(figure.says)}</blockquote>
-{_claims(result)}
-{_problems(result)}
-<p class="note">Command: <code>{escape(f"mixts reproduce {figure.name}{options}")}</code>.
-Files: {files}.</p>
-"""
+    return environment.get_template("page.html")
 
 
-def _totals(result: Result) -> str:
-    """Mean ± standard error, a row for each line and a column for each panel; the lowest stands out."""
+def _shown(result: Result) -> dict[str, Any]:
+    """What the page shows of a figure."""
     panels = result.figure.panels
-    lowest = [min(line.mean[-1] for line in result.lines[panel.name].values()) for panel in panels]
-    names = dict.fromkeys(name for panel in panels for name in result.lines[panel.name])
-    rows = []
-    for name in names:
-        cells = []
-        for panel, least in zip(panels, lowest, strict=True):
-            line = result.lines[panel.name].get(name)
-            cells.append("<td></td>" if line is None else _total(line, least))
-        rows.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
-    return _table(["", *(panel.title for panel in panels)], rows) + _troubles(result)
+    return {
+        "figure": result.figure,
+        "picture": base64.b64encode(svg(result)).decode(),
+        "totals": _totals(result),
+        "troubles": _troubles(result),
+        "claims": _claims(result),
+        "problems": {panel.title: declared(panel.problem) for panel in panels},
+    }
 
 
-def _total(line: Line, least: float) -> str:
-    """As many decimals as the standard error has to tell."""
-    mean, error = line.mean[-1], line.error[-1]
-    decimals = 0 if error >= 10 else 1
-    best = ' class="best"' if mean == least else ""
-    spread = "" if np.isnan(error) else f" ± {error:,.{decimals}f}"
-    return f"<td{best}>{mean:,.{decimals}f}{spread}</td>"
+def _totals(result: Result) -> Cells:
+    """Mean ± standard error of each line in each panel; the lowest of a panel stands out."""
+    table = result.summary()
+    best = table["mean"] == table.groupby("panel")["mean"].transform("min")
+    table = table.assign(style=["best" if one else "" for one in best])
+    columns = (table[name] for name in ("policy", "panel", "mean", "se", "style"))
+    return {
+        (policy, panel): (spread(mean, se, decimals=0 if se >= 10 else 1), style)
+        for policy, panel, mean, se, style in zip(*columns, strict=True)
+    }
 
 
-def _troubles(result: Result) -> str:
-    """What policies had trouble with, if they had."""
-    said = [
-        f"{policy} ({panel.title}): {counts.sum():,} {kind}"
+def _troubles(result: Result) -> list[str]:
+    """What went wrong in the runs of each policy."""
+    return [
+        f"{policy} ({panel.title}): {np.sum(counts):,} {kind}"
         for panel in result.figure.panels
-        for policy, troubles in result.played[panel.name].troubles.items()
-        for kind, counts in troubles.items()
-        if counts.any()
+        for policy, status in result.played[panel.name].status.items()
+        for kind, counts in status.counts.items()
+        if np.any(counts)
     ]
-    return f'<p class="note">Troubles: {escape("; ".join(said))}.</p>' if said else ""
 
 
-def _claims(result: Result) -> str:
-    """A row for each ordering, a column for each panel: how much less regret, and whether it holds."""
-    orderings = result.orderings()
-    panels = [panel.title for panel in result.figure.panels]
-    rows = []
-    for pair in dict.fromkeys((ordering.lower, ordering.higher) for ordering in orderings):
-        found = {o.panel: o for o in orderings if (o.lower, o.higher) == pair}
-        cells = [_verdict(found[panel]) if panel in found else "<td></td>" for panel in panels]
-        rows.append(f"<tr><td>{escape(' below '.join(pair))}</td>{''.join(cells)}</tr>")
-    return (_table(["ordering", *panels], rows) + _LEGEND) if rows else ""
-
-
-def _verdict(ordering: Ordering) -> str:
-    symbol, look = _VERDICTS[ordering.verdict]
-    return f"<td{look}>{symbol} {ordering.ratio:.2f}</td>"
-
-
-def _problems(result: Result) -> str:
-    """What each panel's problem was declared with."""
-    pairs = {panel.title: _declaration(panel.problem) for panel in result.figure.panels}
-    rows = [
-        f"<tr><td>{escape(title)}</td><td><code>{escape(said)}</code></td></tr>"
-        for title, said in pairs.items()
-    ]
-    return f"<details><summary>Problems</summary>{_table(['panel', 'problem'], rows)}</details>"
-
-
-def _declaration(value: Any) -> str:
-    """As it would be written in Python, about: the same in every process, and in one line."""
-    if isinstance(value, partial):
-        given = [_declaration(one) for one in value.args]
-        given += [f"{name}={_declaration(one)}" for name, one in value.keywords.items()]
-        return f"{_declaration(value.func)}({', '.join(given)})"
-    if callable(value) and hasattr(value, "__name__"):
-        return value.__name__
-    said = repr(value.name if isinstance(value, Path) else value)
-    return " ".join(re.sub(r" at 0x[0-9a-fA-F]+", "", said).split())
-
-
-def _table(header: list[str], rows: list[str]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-
-
-def _pairs(values: dict[str, str]) -> str:
-    rows = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in values.items())
-    return f"<table>{rows}</table>"
+def _claims(result: Result) -> Cells:
+    """For each ordering and panel: how much less regret, and whether the claim holds."""
+    cells = {}
+    for panel, low, high, ratio, _, _, verdict in result.orderings():
+        symbol, style = VERDICTS[verdict]
+        cells[f"{low} below {high}", panel] = f"{symbol} {ratio:.2f}", style
+    return cells

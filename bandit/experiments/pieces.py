@@ -1,15 +1,12 @@
 """A figure in pieces: one policy on one panel, played in one go and kept in one file.
 
-A piece depends on nothing but its own description: it gives the same bits wherever and whenever it is
-played, with the same versions on the same kind of processor. The name of its file holds a digest of that
-description and of the code that plays it, so what an older version left is never taken for its own.
+A piece depends on nothing but its description: it gives the same bits wherever and whenever it is played,
+with the same versions on the same kind of processor. The name of its file holds a digest of that
+description, so a file that was written for another description or version is not used.
 """
 
-import contextlib
 import hashlib
-import inspect
 import json
-import marshal
 import platform
 import re
 import sys
@@ -28,14 +25,36 @@ from ..simulation.loop import simulate
 from ..simulation.results import Simulation
 from .record import Figure, Panel, Size
 
-__all__ = ["Piece", "Store", "content", "made_with", "pieces_of", "play", "problem_of", "versions"]
+__all__ = [
+    "Piece",
+    "Store",
+    "content",
+    "declared",
+    "made_with",
+    "pieces_of",
+    "play",
+    "problem_of",
+    "versions",
+]
 
-_RUNS_AT_ONCE = 10  # side by side, rounds of clicks wait for the slowest: few waste little
-_PROBLEM_SECONDS, _COMPILE_SECONDS = 1.0, 6.0
+# Of everything that mixts plays. To be raised by a change of mixts after which the same description gives
+# other numbers: another order of random draws, another update, another default.
+VERSION = 1
+RUNS_AT_ONCE = 10  # side by side, rounds of clicks wait for the slowest: few waste little
+PROBLEM_SECONDS, COMPILE_SECONDS = 1.0, 6.0
 
 
 class Piece(NamedTuple):
-    """One policy on one panel."""
+    """One policy on one panel.
+
+    Example:
+        >>> from functools import partial
+        >>> from mixts.bandit import SyntheticProblem, UniformRandom
+        >>> from mixts.bandit.experiments import Panel, Piece, Size
+        >>> panel = Panel("small", "K = 3", partial(SyntheticProblem, 3), {"chance": UniformRandom})
+        >>> Piece(panel, "chance", Size(runs=4)).description["problem"]
+        'SyntheticProblem(3)'
+    """
 
     panel: Panel
     policy: str
@@ -43,39 +62,40 @@ class Piece(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """About how long one core takes; only the time left is estimated by it."""
+        """About how long one core takes; used to estimate the time left."""
         rounds = self.size.runs * self.size.horizon
-        return _PROBLEM_SECONDS + _COMPILE_SECONDS + rounds * self.panel.round_seconds
+        return PROBLEM_SECONDS + COMPILE_SECONDS + rounds * self.panel.round_seconds
 
     @property
-    def identity(self) -> str:
-        """Everything that the piece depends on, as text."""
-        about = {
+    def description(self) -> dict[str, Any]:
+        """Everything that the piece depends on."""
+        return {
             "panel": self.panel.name,
+            "panel version": self.panel.version,
             "policy": self.policy,
             **self.size._asdict(),
+            "problem": declared(self.panel.problem),
+            "maker": declared(self.panel.policies[self.policy]),
             "data": content(self.panel.data),
-            "declared in": _declared_in(self.panel, self.policy),
             **made_with(),
         }
-        return json.dumps(about, sort_keys=True)
 
     @property
     def file_name(self) -> str:
-        """A name that a reader understands, and the digest of the identity."""
-        digest = _digest(self.identity.encode())
-        return f"{_slug(self.panel.name)}--{_slug(self.policy)}--{digest}.npz"
+        """A readable name, and a digest of the description."""
+        names = [re.sub(r"[^A-Za-z0-9=]+", "-", name) for name in (self.panel.name, self.policy)]
+        digest = _digest(json.dumps(self.description, sort_keys=True).encode())
+        return "--".join([*(name.strip("-") for name in names), digest]) + ".npz"
 
 
 def pieces_of(figures: Iterable[Figure], size: Size) -> list[Piece]:
     """Every piece once, though panels may share them."""
-    panels = [panel for figure in figures for panel in figure.panels]
     found: dict[tuple[str, str], Piece] = {}
-    for panel in panels:
+    for panel in (panel for figure in figures for panel in figure.panels):
         for policy in panel.policies:
             piece = Piece(panel, policy, size)
             same = found.setdefault((panel.name, policy), piece)
-            if same.identity != piece.identity:
+            if same.description != piece.description:
                 raise ValueError(
                     f"'{policy}' of panel '{panel.name}' is declared in two ways; expected a name of its "
                     "own for each problem, and for each policy of a panel"
@@ -84,16 +104,13 @@ def pieces_of(figures: Iterable[Figure], size: Size) -> list[Piece]:
 
 
 def play(piece: Piece, progress: Callable[[int], None] | None = None) -> Simulation:
-    """Play a piece; `progress` as `simulate` takes it."""
+    """Play a piece; `progress` as in `simulate`."""
     problem = problem_of(piece.panel)
+    policies = {piece.policy: piece.panel.maker(piece.policy, problem)}
+    runs, horizon, seed = piece.size
+    report = progress or False
     return simulate(
-        problem,
-        {piece.policy: piece.panel.maker(piece.policy, problem)},
-        piece.size.horizon,
-        piece.size.runs,
-        piece.size.seed,
-        progress=progress or False,
-        runs_at_once=_RUNS_AT_ONCE,
+        problem, policies, horizon, runs, seed, progress=report, runs_at_once=RUNS_AT_ONCE
     )
 
 
@@ -102,125 +119,68 @@ _made: dict[tuple[str, str, str], Problem] = {}
 
 
 def problem_of(panel: Panel) -> Problem:
-    """The panel's problem, made once for all its policies."""
+    """The panel's problem, made once for all its policies.
+
+    If a panel reads a file that does not give a problem, this is an `OSError`: the file is the user's.
+    """
     with _making:  # fitting a mixture changes settings of the whole process for a while
         key = panel.name, content(panel.data), repr(panel.problem)
-        if key not in _made:
-            _made[key] = _make(panel)
-        return _made[key]
+        try:
+            return _made[key] if key in _made else _made.setdefault(key, panel.problem())
+        except (ValueError, RuntimeError) as error:
+            if panel.data is None:
+                raise
+            raise OSError(f"'{panel.data}' gives no problem for '{panel.name}': {error}") from error
 
 
-def _make(panel: Panel) -> Problem:
-    """A panel that reads a file fails as a file that cannot be read does: what is in it is the user's."""
-    try:
-        return panel.problem()
-    except (ValueError, RuntimeError) as error:
-        if panel.data is None:
-            raise
-        raise OSError(f"'{panel.data}' gives no problem for '{panel.name}': {error}") from error
-
-
-class Store:
+class Store(NamedTuple):
     """The folder of finished pieces."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    folder: Path
 
     def path(self, piece: Piece) -> Path:
-        """Where the piece is, or would be."""
+        """The file of the piece."""
         return self.folder / piece.file_name
 
     def load(self, piece: Piece) -> Simulation | None:
-        """What was played; None if it is not there or damaged, and has to be played."""
+        """The result of a piece; None if its file is missing or damaged, and it has to be played."""
         try:
             return Simulation.load(self.path(piece))
         except (FileNotFoundError, ValueError):
             return None
 
     def save(self, piece: Piece, played: Simulation) -> None:
-        """Keep it: whole or not at all."""
+        """Write the file of a piece, whole or not at all."""
         played.save(self.path(piece))
-
-
-def made_with() -> dict[str, Any]:
-    """What has to be the same for the same numbers, whatever is played."""
-    float64 = jnp.result_type(float) == np.float64
-    return {"versions": versions(), "code": code_digest(), "float64": float64}
 
 
 @cache
 def versions() -> dict[str, str]:
-    """What results depend on, besides mixts's own code."""
+    """The versions of Python and of the packages that results depend on."""
     names = ("mixts", "jax", "jaxlib", "numpy", "numpyro", "scikit-learn", "scipy")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
 
 
-@cache
-def code_digest() -> str:
-    """Of every module of mixts."""
-    root = Path(__file__).parents[2]
-    files = [
-        path
-        for folder in ("models", "inference", "bandit")
-        for path in sorted((root / folder).rglob("*.py"))
-    ]
-    names = "".join(path.relative_to(root).as_posix() for path in files)
-    return _digest(names.encode(), *(path.read_bytes() for path in files))
+def made_with() -> dict[str, Any]:
+    """What has to be the same for the same numbers, whatever is played."""
+    float64 = bool(jnp.result_type(float) == np.float64)
+    return {"version": VERSION, "packages": versions(), "float64": float64}
 
 
-def _declared_in(panel: Panel, policy: str) -> list[str]:
-    """Digests of what holds a piece's functions, which a user may have changed, and what they are given."""
-    parts = []
-    for function in (panel.problem, panel.policies[policy]):
-        inner, given = _innermost(function)
-        # Ratings count by what is in them, not by where they are.
-        parts += [
-            _source_digest(inner),
-            *(_said(value) for value in given if str(value) != str(panel.data)),
-        ]
-    return parts
+def declared(value: Any) -> str:
+    """The text of a declaration: about as in Python, the same in every process, and in one line.
 
-
-def _innermost(function: Any) -> tuple[Any, list[Any]]:
-    """The class or function inside partial applications and wrappers, and the arguments they hold."""
-    given = []
-    while not (isinstance(function, type) or hasattr(function, "__code__")):
-        if isinstance(function, partial):
-            given += [*function.args, *function.keywords, *function.keywords.values()]
-        inner = function.func if isinstance(function, partial) else getattr(function, "make", None)
-        if inner is None:
-            break
-        function = inner
-    return function, [*given, *_held(function)]
-
-
-def _held(function: Any) -> list[Any]:
-    """What a function written in place has taken from around it: default values and closed-over ones."""
-    defaults = [
-        *(getattr(function, "__defaults__", None) or ()),
-        *(getattr(function, "__kwdefaults__", None) or {}).values(),
-    ]
-    with contextlib.suppress(ValueError):  # a name that has no value yet
-        return defaults + [
-            cell.cell_contents for cell in getattr(function, "__closure__", None) or ()
-        ]
-    return defaults
-
-
-def _said(value: Any) -> str:
-    """An argument as text, the same in every process: all of an array, and no addresses."""
+    Functions appear by name, files without their folder, and arrays with all their numbers.
+    """
+    if isinstance(value, partial):
+        given = [declared(one) for one in value.args]
+        given += [f"{name}={declared(one)}" for name, one in value.keywords.items()]
+        return f"{declared(value.func)}({', '.join(given)})"
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
-        said = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-    function = inspect.unwrap(value) if callable(value) else None
-    return f"{said} {_source_digest(function)}" if hasattr(function, "__code__") else said
-
-
-@cache  # a running program does not change with its source
-def _source_digest(function: Any) -> str:
-    """Of the file that declares it; of what it was compiled to, if it was typed into a shell."""
-    with contextlib.suppress(TypeError, OSError):
-        return _digest(Path(inspect.getsourcefile(function) or "").read_bytes())
-    return _digest(marshal.dumps(getattr(function, "__code__", None)))
+        text = repr(value.name if isinstance(value, Path) else value)
+    return " ".join(re.sub(r" at 0x[0-9a-fA-F]+", "", text).split())
 
 
 def content(path: Path | None) -> str:
@@ -228,7 +188,7 @@ def content(path: Path | None) -> str:
     if path is None:
         return ""
     files = sorted(path.glob("ratings.*")) if path.is_dir() else [path]
-    return _digest(*(_content_of(file, file.stat().st_mtime_ns).encode() for file in files))
+    return "".join(_content_of(file, file.stat().st_mtime_ns) for file in files)
 
 
 @cache
@@ -236,12 +196,5 @@ def _content_of(file: Path, changed: int) -> str:
     return _digest(file.read_bytes())
 
 
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9=]+", "-", text).strip("-")
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..bound import Kind
 from ..policies.policy import Policy
@@ -17,7 +16,14 @@ __all__ = ["Bound", "Claim", "Figure", "OfProblem", "Panel", "Size", "lower"]
 
 
 class OfProblem(NamedTuple):
-    """A policy that is made from the problem, and not from what an agent is told of an instance."""
+    """A policy that is made from the problem, and not from the hierarchy of an instance.
+
+    Example:
+        >>> from mixts.bandit import LinTS
+        >>> from mixts.bandit.experiments import OfProblem
+        >>> OfProblem(lambda problem: LinTS(problem.unstructured)).make.__name__
+        '<lambda>'
+    """
 
     make: Callable[[Any], Policy[Any]]
 
@@ -26,8 +32,13 @@ class Bound(NamedTuple):
     """A line that is computed and not played: the regret bound of an agent, averaged over runs.
 
     Attributes:
-        agent: whose, as `regret_bound` takes it.
+        agent: the agent, as in `regret_bound`.
         kappa_x: an upper bound of the squared norms of contexts.
+
+    Example:
+        >>> from mixts.bandit.experiments import Bound
+        >>> Bound("mets", kappa_x=2.0)
+        Bound(agent='mets', kappa_x=2.0)
     """
 
     agent: Kind
@@ -35,14 +46,26 @@ class Bound(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """One policy is said to have less regret than another."""
+    """The claim that one policy has less regret than another.
+
+    Example:
+        >>> from mixts.bandit.experiments import Claim
+        >>> Claim("meTS", "LinTS").higher
+        'LinTS'
+    """
 
     lower: str
     higher: str
 
 
 def lower(better: Iterable[str], worse: Iterable[str]) -> tuple[Claim, ...]:
-    """Each of the first is said to have less regret than each of the second."""
+    """The claims that each of the first has less regret than each of the second.
+
+    Example:
+        >>> from mixts.bandit.experiments import lower
+        >>> [claim.higher for claim in lower(["meTS"], ["LinTS", "HierTS"])]
+        ['LinTS', 'HierTS']
+    """
     return tuple(Claim(*pair) for pair in product(better, worse))
 
 
@@ -53,15 +76,25 @@ class Panel:
     Args:
         name: of the problem, and different for every other, of any figure: "linear K=100 L=3 d=2". A policy
             that two panels of one name share is played once.
-        title: what stands over it.
+        title: the heading of the panel.
         problem: makes the problem, in the process that plays it.
-        policies: name -> function from the hierarchy that the agent is told to a policy, as `simulate`
-            takes it, or `OfProblem`.
-        claims: what is said of it, as orderings of policies that can be held against what was played.
-        bounds: name -> a bound to draw beside what was played.
-        value: where the panel stands on the axis of a figure that has one, see `Figure.across`.
-        data: a file that the problem reads; what was played with another content does not count.
-        round_seconds: what a round of a run costs, about; only the time left is estimated by it.
+        policies: name -> function from an instance's hierarchy to a policy, as in `simulate`, or
+            `OfProblem`.
+        claims: orderings of policies, which are compared with the results.
+        bounds: name -> a bound to draw beside the results.
+        value: the position of the panel on the axis of `Figure.across`.
+        data: a file that the problem reads; results with another content are not used.
+        version: raise it when the panel plays something else although no name or argument of its problem
+            and policies has changed, because the code of a function has; older results are not used.
+        round_seconds: about how long a round of a run takes; used to estimate the time left.
+
+    Example:
+        >>> from functools import partial
+        >>> from mixts.bandit import LinTS, SyntheticProblem, UniformRandom
+        >>> from mixts.bandit.experiments import Panel, lower
+        >>> policies = {"LinTS": LinTS, "chance": UniformRandom}
+        >>> claims = lower(["LinTS"], ["chance"])
+        >>> panel = Panel("small", "K = 3", partial(SyntheticProblem, 3), policies, claims=claims)
     """
 
     name: str
@@ -73,53 +106,55 @@ class Panel:
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     value: float | None = None
     data: Path | None = None
+    version: int = 1
     round_seconds: float = 1.5e-6
 
     def __post_init__(self):
         lines = {*self.policies, *self.bounds}
-        for claim in self.claims:
-            for name in claim:
-                if name not in lines:
-                    raise ValueError(
-                        f"panel '{self.name}': a claim names '{name}'; expected one of its policies and "
-                        f"bounds, {sorted(lines)}"
-                    )
+        unknown = [name for claim in self.claims for name in claim if name not in lines]
+        if unknown:
+            raise ValueError(
+                f"panel '{self.name}': a claim names '{unknown[0]}'; expected one of its policies and "
+                f"bounds, {sorted(lines)}"
+            )
         if not self.policies:
             raise ValueError(f"panel '{self.name}' has no policies; expected one at least")
 
     def maker(self, policy: str, problem: Problem) -> Maker:
-        """The policy of that name as `simulate` takes it."""
+        """The policy of that name as `simulate` needs it."""
         maker = self.policies[policy]
-        if not isinstance(maker, OfProblem):
-            return maker
-
-        def make(hierarchy: Hierarchy) -> Policy[Any]:
-            return maker.make(problem)
-
-        return make
+        return (lambda _: maker.make(problem)) if isinstance(maker, OfProblem) else maker
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in rows, and what is said of them.
+    """Panels in rows, and what the paper claims about them.
 
     Args:
         name: as on the command line, and of the folder of its files.
-        title: what stands over it.
+        title: the heading of the figure.
         panels: row by row.
         columns: panels in a row.
-        source: where it comes from: a label of the paper, or a section that claims what it shows.
-        says: what is said of it there, in a sentence or two.
-        across: what the axis means if the figure shows total regret against the panels' values, in one
+        source: the figure of the paper, or the section that makes the claim.
+        says: the claim, in a sentence or two.
+        across: the label of an axis. The figure then shows total regret against the panels' values in one
             picture, instead of regret over rounds in each panel.
         logarithmic: whether regret is drawn on a logarithmic axis.
+
+    Example:
+        >>> from functools import partial
+        >>> from mixts.bandit import SyntheticProblem, UniformRandom
+        >>> from mixts.bandit.experiments import Figure, Panel
+        >>> panel = Panel("small", "K = 3", partial(SyntheticProblem, 3), {"chance": UniformRandom})
+        >>> Figure("chance", "Random actions", (panel,), source="Section 5", says="Nothing.").columns
+        3
     """
 
     name: str
     title: str
     panels: tuple[Panel, ...]
     _: KW_ONLY
-    columns: int
+    columns: int = 3
     source: str
     says: str
     across: str | None = None
@@ -141,7 +176,7 @@ class Figure:
         if self.across and any(panel.value is None for panel in self.panels):
             raise ValueError(
                 f"figure '{self.name}' is drawn across '{self.across}', and a panel has no value; "
-                "expected Panel(..., value=<where it stands on that axis>) for each"
+                "expected Panel(..., value=<its position on that axis>) for each"
             )
         lines = [{*panel.policies, *panel.bounds} for panel in self.panels]
         if self.across and any(names != lines[0] for names in lines):
@@ -152,7 +187,13 @@ class Figure:
 
 
 class Size(NamedTuple):
-    """How much is played: the paper's size unless said otherwise."""
+    """How much is played; by default as much as in the paper.
+
+    Example:
+        >>> from mixts.bandit.experiments import Size
+        >>> Size(runs=4, horizon=300)
+        Size(runs=4, horizon=300, seed=0)
+    """
 
     runs: int = 50
     horizon: int = 5000

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from mixts.bandit import Simulation
-from mixts.bandit.cli import bench as bench_command
 from mixts.bandit.cli import compare as compare_command
 from mixts.bandit.cli import demo
 from mixts.bandit.cli.command_line import main
@@ -179,8 +178,8 @@ def test_bench_runs_what_is_asked_for(tmp_path, monkeypatch, capfd):
     """Each in a process of its own; one that misses does not keep others from being measured."""
     for name, code in (("slow", 1), ("quick", 0)):
         (tmp_path / f"bench_{name}.py").write_text(f"print('{name}!')\nraise SystemExit({code})")
-    monkeypatch.setattr(bench_command, "_FOLDER", tmp_path)
-    monkeypatch.setattr(bench_command, "_PEERS", ())
+    monkeypatch.setattr(compare_command, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(compare_command, "PEERS", ())
     assert main(["bench", "quick"]) == 0
     assert capfd.readouterr().out.splitlines() == ["== quick", "quick!"]
     assert main(["bench", "slow", "quick", "slow"]) == 1
@@ -193,6 +192,6 @@ def test_bench_complains(monkeypatch, capsys):
     said = complaint(["bench", "agents"], capsys)
     assert "unknown benchmark 'agents'" in said
     assert "agent, closed_form, factored" in said
-    monkeypatch.setattr(bench_command, "_PEERS", ("no_such_package",))
+    monkeypatch.setattr(compare_command, "PEERS", ("no_such_package",))
     assert main(["bench", "agent"]) == 1
     assert "no_such_package not installed" in capsys.readouterr().err

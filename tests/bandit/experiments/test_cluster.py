@@ -59,10 +59,10 @@ def test_a_cluster_gives_the_same_bytes_though_a_worker_dies(workers, tmp_path):
 
 
 def test_a_worker_with_another_mixts_is_refused(workers, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "made_with", lambda: made_with() | {"code": "another"})
+    monkeypatch.setattr(cluster, "made_with", lambda: made_with() | {"version": "another"})
     pieces = pieces_of([tiny()], SIZE._replace(seed=9))
     with pytest.raises(
-        ClusterError, match=r"a worker has .*'code'.*; expected .*'another'.*install the same"
+        ClusterError, match=r"a worker has .*'version'.*; expected .*'another'.*install the same"
     ):
         play_on_cluster(pieces, Store(tmp_path), lambda *_: None, workers.scheduler_address)
     assert list(tmp_path.iterdir()) == []
@@ -84,14 +84,14 @@ def test_a_worker_with_other_ratings_is_refused(there, workers, tmp_path, monkey
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere", "gopher://127.0.0.1:9"])
 def test_nobody_there(address, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 1)
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1)
     with pytest.raises(ClusterError, match=f"no Dask scheduler answers at '{address}'"):
         reproduce([tiny()], tmp_path, SIZE, scheduler=address, progress=False)
     assert list(tmp_path.glob("pieces/*")) == []
 
 
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_WORKER_SECONDS", 1)
+    monkeypatch.setattr(cluster, "WORKER_SECONDS", 1)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         pytest.raises(ClusterError, match="no worker for 1 seconds; start one: dask worker"),

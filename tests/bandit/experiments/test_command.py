@@ -144,7 +144,7 @@ def test_ratings_that_say_nothing(tmp_path, capsys):
 
 def test_a_scheduler_that_is_not_there(tmp_path, capsys, only_tiny, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("mixts.bandit.experiments.cluster._ANSWER_SECONDS", 1)
+    monkeypatch.setattr("mixts.bandit.experiments.cluster.ANSWER_SECONDS", 1)
     arguments = ["tiny", "--quick", "--scheduler", "tcp://127.0.0.1:9", "--out", str(tmp_path)]
     assert "no Dask scheduler answers at 'tcp://127.0.0.1:9'" in failure(arguments, capsys)
     assert contents(tmp_path) == {}

@@ -6,6 +6,7 @@ import pytest
 from mixts.bandit import Played, Simulation
 from mixts.bandit.experiments import Result
 from mixts.bandit.experiments.picture import draw
+from mixts.inference import Status
 from tiny_figures import SIZE, panel, tiny
 
 ROUNDS = np.arange(1, SIZE.horizon + 1)
@@ -21,7 +22,7 @@ def result(figure) -> Result:
         actions = np.zeros(shape, int)
         spread = np.arange(SIZE.runs)[:, None] - 1.0  # over runs, around zero
         regrets = {name: level + 0.1 * spread + np.zeros(shape) for name, level in levels.items()}
-        parts = {name: Played(regret, actions, {}) for name, regret in regrets.items()}
+        parts = {name: Played(regret, actions, Status()) for name, regret in regrets.items()}
         played[given.name] = Simulation(parts, SIZE.horizon)
     return Result(figure, SIZE, played)
 

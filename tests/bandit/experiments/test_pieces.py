@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mixts.bandit import LinTS, SyntheticProblem, simulate
+from mixts.bandit.experiments import pieces
 from mixts.bandit.experiments.here import play_here
 from mixts.bandit.experiments.pieces import Piece, Store, pieces_of, play, problem_of
 from mixts.bandit.experiments.record import OfProblem
@@ -58,16 +59,31 @@ def test_a_name_for_everything_that_matters(tmp_path):
     assert names[0].startswith("tiny-K=3--LinTS--")
 
 
-def test_a_user_s_own_code_counts(tmp_path):
-    """A policy declared outside mixts that has changed is another policy."""
-    names = []
-    for content in ("def make(h): return None", "def make(h): return 1"):
-        source = tmp_path / f"mine{len(names)}.py"
-        source.write_text(content)
-        space = {}
-        exec(compile(content, str(source), "exec"), space)
-        names.append(Piece(panel(3, policies={"mine": space["make"]}, claims=()), "mine", SIZE))
-    assert names[0].file_name != names[1].file_name
+def test_a_version_counts(monkeypatch):
+    """Code that has changed is another piece when the version says so: a panel's, or that of mixts."""
+
+    def own(noise, version):
+        policies = {"LinTS": lambda h: LinTS(h, noise=noise)}
+        return Piece(panel(3, policies=policies, claims=(), version=version), "LinTS", SIZE)
+
+    first, raised = own(1.0, version=1), own(2.0, version=2)
+    assert first.file_name != raised.file_name
+    assert first.file_name == own(1.0, version=1).file_name
+    before = first.file_name
+    monkeypatch.setattr(pieces, "VERSION", pieces.VERSION + 1)
+    assert first.file_name != before
+
+
+def test_what_was_played_with_another_version_is_not_used(tmp_path, played, monkeypatch):
+    store, piece = Store(tmp_path), Piece(panel(3), "LinTS", SIZE)
+    store.save(piece, played)
+    assert store.load(piece) is not None
+    assert store.load(Piece(panel(3, version=2), "LinTS", SIZE)) is None
+    for name, value in (("VERSION", -1), ("versions", lambda: {"jax": "another"})):
+        with monkeypatch.context() as patched:
+            patched.setattr(pieces, name, value)
+            assert store.load(piece) is None
+    assert store.load(piece) is not None
 
 
 def test_what_a_declaration_holds_counts():
@@ -90,21 +106,7 @@ def test_what_a_declaration_holds_counts():
     assert len(set(names)) == len(names)
     again = panel(3, problem=partial(SyntheticProblem, 3, 2, 2, contexts=long.copy()))
     assert Piece(again, "LinTS", SIZE).file_name == names[3]
-    assert " at 0x" not in Piece(given[5], "LinTS", SIZE).identity
-
-
-def test_what_a_function_written_in_place_has_taken_along_counts():
-    def by_default(noise):
-        return lambda h, noise=noise: LinTS(h, noise=noise)
-
-    def by_closure(noise):
-        return lambda h: LinTS(h, noise=noise)
-
-    for make in (by_default, by_closure):
-        given = [panel(3, policies={"LinTS": make(noise)}, claims=()) for noise in (1.0, 2.0, 1.0)]
-        first, second, again = [Piece(one, "LinTS", SIZE).file_name for one in given]
-        assert first != second
-        assert first == again
+    assert " at 0x" not in str(Piece(given[5], "LinTS", SIZE).description)
 
 
 def test_one_name_for_two_problems():

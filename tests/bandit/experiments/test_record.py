@@ -8,21 +8,21 @@ from mixts.bandit.experiments import all_figures, lower
 from tiny_figures import panel, tiny
 
 PAPER = {
-    "fig:synthetic_regret": 2,
-    "fig:movielens_regret": 2,
-    "fig:app_synthetic_regret_lin": 6,
-    "fig:app_synthetic_regret_log": 6,
-    "fig:app_movielens_regret_lin": 6,
-    "fig:app_movielens_regret_log": 6,
-    "fig:misspecified_synthetic_regret": 3,
-    "fig:uncertain_synthetic_regret": 3,
+    "Figure 2": 2,
+    "Figure 3": 2,
+    "Figure 4": 6,
+    "Figure 5": 6,
+    "Figure 6": 6,
+    "Figure 7": 6,
+    "Figure 8": 3,
+    "Figure 9": 3,
 }
 CLAIMED = {
-    "subsec:non_linear_mixed_model",
-    "subsec:multi_level",
-    "subsec:mixed_model",
-    "app:posterior_approximation",
-    "thm:regret",
+    "Appendix E.3",
+    "Appendix E.4",
+    "Appendix E.2",
+    "Appendix E.1",
+    "Theorem 1",
 }
 
 

@@ -10,16 +10,17 @@ import pytest
 from mixts.bandit import MovieLensProblem, Played, Simulation, SyntheticProblem
 from mixts.bandit.experiments import Result
 from mixts.bandit.experiments.page import page
+from mixts.inference import Status
 from mixts.models import Gaussian
 from tiny_figures import SIZE, panel, tiny
 
 
-def result(differences, troubles=None) -> Result:
+def result(differences, counts=None) -> Result:
     """Two policies whose totals differ by so much in each run, and vary a lot from run to run."""
     own = 100.0 * (1 + np.arange(len(differences)))
     regret = {"LinTS": own, "chance": own + differences}
     played = {
-        name: Played(total[:, None], np.zeros((len(total), 1), int), troubles or {})
+        name: Played(total[:, None], np.zeros((len(total), 1), int), Status(counts))
         for name, total in regret.items()
     }
     figure = tiny(panels=(panel(3),))
@@ -81,7 +82,7 @@ def test_problems_are_on_the_page():
         panels=(panel(3, problem=partial(MovieLensProblem, Path("/home/me/ml-1m"), dim=2)),)
     )
     shown = page([Result(figure, given.size, given.played)], given.size)
-    assert "MovieLensProblem(&#x27;ml-1m&#x27;, dim=2)" in shown
+    assert "MovieLensProblem(&#39;ml-1m&#39;, dim=2)" in shown
     figure = tiny(panels=(panel(3, problem=lambda: object()),))
     assert " at 0x" not in page([Result(figure, given.size, given.played)], given.size)
 
