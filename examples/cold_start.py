@@ -3,9 +3,9 @@
     python examples/cold_start.py --out out
 
 Thirty movies of four genres are recommended to visitors; every 200 rounds twenty more come out. Both
-agents are told the truth about what may be expected of a movie: meTS its genres, LinTS the mean and the
-variance that follow from them. What meTS has learned of genres it knows of a new movie at once; LinTS
-has to try every one. The picture `cold_start.png` shows what that costs.
+agents have the true prior of a movie: meTS its genres, LinTS the mean and the variance that follow from
+them. What meTS has learned about genres applies to a new movie at once; LinTS has to try every one. The
+picture `cold_start.png` shows what that costs.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def catalogue(weights: np.ndarray) -> Hierarchy:
 
 
 def draw_world(seed: int) -> World:
-    """All movies there will be, drawn from what the agents are told."""
+    """All movies there will be, drawn from the agents' prior."""
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(GENRES, 0.5), FIRST + ARRIVALS * MORE)
     hierarchy = catalogue(weights)
@@ -52,8 +52,8 @@ def play(world: World, shares_effects: bool, seed: int, rounds: int) -> np.ndarr
     """The regret of each round: how much better the best movie there is would have been."""
     weights, movies, hierarchy = world
     moments = prior_moments(hierarchy)
-    told = catalogue(weights[:FIRST])
-    agent = Agent(ThompsonSampling(ClosedForm(told)) if shares_effects else LinTS(told), seed)
+    prior = catalogue(weights[:FIRST])
+    agent = Agent(ThompsonSampling(ClosedForm(prior)) if shares_effects else LinTS(prior), seed)
     rng, regret, out = np.random.default_rng(seed), np.empty(rounds), FIRST
     for t in range(rounds):
         if t and t % EVERY == 0 and out < len(movies):
