@@ -136,7 +136,7 @@ class LinUcbState(NamedTuple):
 
 
 class LinUCB(Optimism[LinUcbState]):
-    """`x' theta_i + sqrt(beta_i) |x|_{V_i^{-1}}` (Abbasi-Yadkori, Pal & Szepesvari 2011, Theorem 2).
+    """`x' theta_i + sqrt(beta_i) |x|_{V_i^{-1}}` (Abbasi-Yadkori, Pal & Szepesvari 2011, Thm. 2).
 
     `theta_i` is the ridge estimate, and
 
