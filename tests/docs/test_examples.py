@@ -41,7 +41,9 @@ PUBLIC = [pytest.param(value, id=name) for name, value in public()]
 def test_the_example_runs(value, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     docstring = inspect.getdoc(value) or ""
-    example = doctest.DocTestParser().get_doctest(docstring, dict(NAMES), value.__name__, None, None)
+    example = doctest.DocTestParser().get_doctest(
+        docstring, dict(NAMES), value.__name__, None, None
+    )
     lines = sum(len((part.source + part.want).splitlines()) for part in example.examples)
     assert 2 <= lines <= 12
     output: list[str] = []
