@@ -53,8 +53,8 @@ def forget(levels: Levels, state: GaussianState, factor: Float[Array, ""]) -> Ga
     effects, outcome = levels.given_actions(state.effects, actions)
     forgotten = state._replace(effects=effects, actions=actions)
     if levels.is_exact:
-        nothing = jnp.zeros_like(state.carry)
-        forgotten = forgotten._replace(log_evidence=nothing + jnp.nan, carry=nothing)
+        nothing = jnp.zeros_like(state.rounding)
+        forgotten = forgotten._replace(log_evidence=nothing + jnp.nan, rounding=nothing)
     none = jnp.zeros((), jnp.int32)
     forgotten = forgotten._replace(info=state.info.after(outcome, none, none))
     changes = valid & (factor < 1)

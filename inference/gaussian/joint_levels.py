@@ -26,7 +26,7 @@ _SWEEP_NUMBERS = 4_000_000
 
 
 class JointEffects(NamedTuple):
-    """`N(mean, root root')`; `carry` is what rounding has kept from being added to `root`.
+    """`N(mean, root root')`; `rounding` is what the last step of `root` lost, for the next to add.
 
     The root takes ever smaller steps, in float32 soon too small to register. Compensated summation
     keeps them: without it a million updates put the covariance off by 3e-3, with it by 3e-5.
@@ -34,7 +34,7 @@ class JointEffects(NamedTuple):
 
     mean: Float[Array, " N"]
     root: Float[Array, "N N"]
-    carry: Float[Array, "N N"]
+    rounding: Float[Array, "N N"]
 
 
 class JointSums(NamedTuple):
@@ -74,9 +74,9 @@ class JointLevels(Levels):
         step, covariance, total = shrink_by_one(effects.root, g, innovation.variance)
         residual = innovation.residual - g @ effects.mean
         mean = effects.mean + covariance * (residual / total)
-        root, carry = add_compensated(effects.root, effects.carry, step)
+        root, rounding = add_compensated(effects.root, effects.rounding, step)
         log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
-        return JointEffects(mean, root, carry), Outcome(log_density)
+        return JointEffects(mean, root, rounding), Outcome(log_density)
 
     def reference(self, effects: JointEffects) -> Above:
         return self.means(effects)

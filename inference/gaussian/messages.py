@@ -63,7 +63,7 @@ class GaussianState(NamedTuple):
         effects: the posterior of the levels above the actions; see `levels`.
         actions: the posterior of the actions given those levels.
         log_evidence: log density of the rewards seen so far (exact backends only).
-        carry: the rounding error of that sum (compensated summation).
+        rounding: the rounding error of that sum (compensated summation).
         info: counts of what has happened so far.
         memory: what the kind of message keeps, or None.
     """
@@ -71,7 +71,7 @@ class GaussianState(NamedTuple):
     effects: Any
     actions: ActionState
     log_evidence: Float[Array, ""]
-    carry: Float[Array, ""]
+    rounding: Float[Array, ""]
     info: Info
     memory: Any = None
 
@@ -126,9 +126,9 @@ class ExactMessages(RewardMessages):
         actions, innovation = action_blocks.observe(levels.model, state.actions, *seen[:3])
         effects, outcome = levels.absorb(state.effects, innovation, actions)
         log_density = jnp.where(seen.valid, outcome.log_density, 0.0)
-        log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_density)
+        log_evidence, rounding = add_compensated(state.log_evidence, state.rounding, log_density)
         info = state.info.after(outcome, seen.valid, ~seen.valid)
-        return GaussianState(effects, actions, log_evidence, carry, info)
+        return GaussianState(effects, actions, log_evidence, rounding, info)
 
     def condition(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
         model = levels.model
@@ -145,6 +145,6 @@ class ExactMessages(RewardMessages):
         if levels.is_exact:
             z = levels.reference(effects)
             log_density += action_blocks.log_evidence(model, innovations, z)
-        log_evidence, carry = add_compensated(state.log_evidence, state.carry, log_density)
+        log_evidence, rounding = add_compensated(state.log_evidence, state.rounding, log_density)
         info = state.info.after(outcome, seen.valid.sum(), (~seen.valid).sum())
-        return GaussianState(effects, moved, log_evidence, carry, info)
+        return GaussianState(effects, moved, log_evidence, rounding, info)

@@ -47,7 +47,7 @@ def shrink(
 
 
 def add_compensated(
-    total: Float[Array, "*shape"], carry: Float[Array, "*shape"], step: Float[Array, "*shape"]
+    total: Float[Array, "*shape"], rounding: Float[Array, "*shape"], step: Float[Array, "*shape"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """`total + step`, and what rounding has kept from being added so far (Kahan's summation).
 
@@ -55,7 +55,7 @@ def add_compensated(
     are flat on the way, so that the compiler takes several numbers at a time, however short the rows.
     """
     shape = total.shape
-    total, carry, step = total.ravel(), carry.ravel(), step.ravel()
-    step = step + carry
+    total, rounding, step = total.ravel(), rounding.ravel(), step.ravel()
+    step = step + rounding
     new = total + step
     return new.reshape(shape), (step - (new - total)).reshape(shape)
