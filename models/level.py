@@ -131,9 +131,11 @@ class Level(Declaration):
         return as_covariance(self.cov, self.size, dim)
 
     def arguments(self) -> dict[str, Any]:
-        """What it was made with: a known cov or a learned scale."""
-        unused = "scale" if self.scale is None else "cov"
-        return {name: value for name, value in super().arguments().items() if name != unused}
+        """What it was made with: a known cov or a learned scale, and centring that is not the default."""
+        unused = {"scale" if self.scale is None else "cov"}
+        if self.centered == _is_centered_by_default(self):
+            unused.add("centered")  # with another scale the default may be another
+        return {name: value for name, value in super().arguments().items() if name not in unused}
 
     def label_of(self, vector: int) -> str:
         """The label of a vector, or "movie 3" where the level has no labels."""

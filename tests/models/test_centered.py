@@ -139,3 +139,11 @@ def test_a_level_made_again_keeps_its_form():
     level = Level("arm", 3, scale=SCALE)
     assert level.remade(size=4).centered is False
     assert level.remade(centered=None, scale=None, cov=2.0).centered is True
+
+
+def test_a_level_made_again_with_a_learned_scale_takes_its_default():
+    """What nobody said of centring is decided anew; what was said stays."""
+    scale = dist.HalfNormal(1.0)
+    assert not Level("movie", 2).remade(scale=scale, cov=1.0).centered
+    assert Level("movie", 2, scale=scale, centered=True).remade(size=3).centered
+    assert not Level("movie", 2, centered=False).remade(size=3).centered
