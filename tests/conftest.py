@@ -30,6 +30,22 @@ settings.register_profile(
 settings.load_profile("mixts")
 
 
+# Most of the time of `make test` would go into optimising programs that run for a millisecond. Without
+# that they compile in a third of the time, and their arithmetic is the same. Slow tests, notebooks and
+# benchmarks, which run for long, are compiled as users' programs are.
+QUICK_TO_COMPILE = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how programs are compiled, here and in the processes that tests start."""
+    if config.getoption("markexpr") == "not slow":
+        os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE])
+
+
 @pytest.fixture(scope="module", autouse=True)
 def few_programs_in_memory() -> Iterator[None]:
     """Let go of compiled programs before the process has more pieces of memory than Linux allows.
