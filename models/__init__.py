@@ -6,6 +6,7 @@ from .level import Level
 from .paper_models import finer, glm, linear, mab, nonlinear, three_level
 from .rewards import Bernoulli, Gaussian, Poisson, Reward
 from .structure import learn_structure
+from .unknowns import Unknowns
 from .weights import Sparse
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Poisson",
     "Reward",
     "Sparse",
+    "Unknowns",
     "finer",
     "glm",
     "learn_structure",

@@ -19,7 +19,14 @@ from jaxtyping import Float
 
 from .arrays import is_concrete
 
-__all__ = ["Covariance", "Joint", "Precision", "as_covariance", "check_covariance"]
+__all__ = [
+    "Covariance",
+    "Joint",
+    "Precision",
+    "as_covariance",
+    "check_covariance",
+    "variance_of_each",
+]
 
 # Asymmetry of a matrix that float32 arithmetic may leave behind, relative to its largest entry.
 _ROUNDING = 1e-5
@@ -184,6 +191,13 @@ def as_covariance(cov: Array, size: int, dim: int) -> Covariance:
         return Own(cov, dim)
     joint = cov.shape[-1] == size * dim and size > 1
     return Joint(cov, dim) if joint else Shared(cov, dim)
+
+
+def variance_of_each(variance: Float[Array, "*shape"], size: int, dim: int) -> Array:
+    """The covariance, in one of its forms, of variances (), (dim,), (size, 1) or (size, dim)."""
+    if variance.ndim < 2:
+        return variance
+    return _diagonal(jnp.broadcast_to(variance, (size, dim)))
 
 
 def _diagonal(values: Float[Array, "*batch n"]) -> Float[Array, "*batch n n"]:

@@ -15,6 +15,7 @@ from .exactness import NotExact, find_obstacle
 from .level import Level
 from .program import latents, program
 from .rewards import Reward
+from .unknowns import Unknowns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,6 +95,11 @@ class Hierarchy(Declaration):
         """One joint draw of every level's vectors from the prior."""
         draw: Any = handlers.seed(latents, key)
         return draw(self)
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """What is unknown besides vectors: learned scales, weights and noise."""
+        return Unknowns(self)
 
     @property
     def why_not_exact(self) -> NotExact | None:

@@ -13,7 +13,7 @@ from jax import Array
 from numpyro.distributions import Distribution
 
 from .arrays import as_count, as_numbers, is_concrete, is_known
-from .covariance import Covariance, as_covariance, check_covariance
+from .covariance import Covariance, as_covariance, check_covariance, variance_of_each
 from .declaration import Declaration
 from .exactness import Obstacle
 from .laws import check_positive_law, law_name
@@ -141,12 +141,46 @@ class Level(Declaration):
         """The label of a vector, or "movie 3" where the level has no labels."""
         return self.labels[vector] if self.labels else f"{self.name} {vector}"
 
+    @property
+    def scale_site(self) -> str:
+        """The site of a learned scale."""
+        return f"{self.name}_scale"
+
+    def weights_site(self, parent: str) -> str:
+        """The site of learned weights."""
+        return f"{self.name}_weights_{parent}"
+
     def site_names(self) -> list[str]:
         """Every NumPyro site and plate that the level adds to a program."""
         names = [self.name, f"{self.name}_plate"]
-        names += [f"{self.name}_scale"] if self.scale is not None else []
+        names += [self.scale_site] if self.scale is not None else []
         names += [f"{self.name}_base"] if not self.centered else []
-        return names + [f"{self.name}_weights_{parent}" for parent in self.learned_weights]
+        return names + [self.weights_site(parent) for parent in self.learned_weights]
+
+    def unknowns(self, sizes: Mapping[str, int], dim: int) -> dict[str, Distribution]:
+        """Site name -> law, as one event, of the numbers that are learned, under levels of these sizes."""
+        arrows = self.arrows
+        laws = {
+            self.weights_site(parent): arrows[parent].law(self.size, sizes[parent], dim)
+            for parent in self.learned_weights
+        }
+        if self.scale is not None:
+            laws[self.scale_site] = self.scale.to_event(len(self.scale.batch_shape))
+        return laws
+
+    def given(self, values: Mapping[str, Any], dim: int) -> "Level":
+        """The level with known numbers, by the names of their sites, in place of those it learns."""
+        changes: dict[str, Any] = {}
+        if self.scale is not None:
+            variance = jnp.square(jnp.asarray(values[self.scale_site]))
+            changes |= {"scale": None, "cov": variance_of_each(variance, self.size, dim)}
+        if self.learned_weights:
+            known = {
+                p: self.arrows[p].with_values(values[self.weights_site(p)])
+                for p in self.learned_weights
+            }
+            changes["parents"] = {**(self.parents or {}), **known}
+        return self.remade(**changes) if changes else self
 
     def check(self, sizes: Mapping[str, int], dim: int) -> None:
         """Refuse what does not fit a hierarchy with these level sizes and this dimension."""

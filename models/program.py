@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int, Num
 from numpyro import handlers
 
 from .level import Level
-from .rewards import Gaussian, Reward
 from .weights import as_operator
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ def program(
     Rows where `mask` is False are padding and add nothing to the density.
     """
     theta = latents(hierarchy)[hierarchy.actions.name]
-    reward = _known_reward(hierarchy.reward)
+    reward = hierarchy.reward
+    reward = reward.given(_sample_all(reward.unknowns))
     predictor = jnp.sum(contexts * theta[actions], axis=-1)
     n = contexts.shape[0]
     # NumPyro has no empty plates: without data the reward is an empty site of its own.
@@ -48,9 +48,16 @@ def program(
 def latents(hierarchy: "Hierarchy") -> dict[str, Float[Array, "size d"]]:
     """Sample the vectors of every level, top to bottom, each in a site named after the level."""
     values: dict[str, Array] = {}
+    sizes = {level.name: level.size for level in hierarchy.levels}
     for level in hierarchy.levels:
-        values[level.name] = _vectors(level, values, hierarchy.dim)
+        known = _sample_all(level.unknowns(sizes, hierarchy.dim))
+        values[level.name] = _vectors(level, known, values, hierarchy.dim)
     return values
+
+
+def _sample_all(laws: dict[str, dist.Distribution]) -> dict[str, Array]:
+    """Sample numbers that are unknown, each in a site of its own."""
+    return {site: _sample(site, law) for site, law in laws.items()}
 
 
 def _sample(name: str, law: dist.Distribution, obs: Array | None = None) -> Array:
@@ -58,24 +65,17 @@ def _sample(name: str, law: dist.Distribution, obs: Array | None = None) -> Arra
     return cast(Array, numpyro.sample(name, law, obs=obs))
 
 
-def _known_reward(reward: Reward) -> Reward:
-    """The reward family with its unknown noise, if any, sampled."""
-    if isinstance(reward, Gaussian) and reward.is_learned:
-        noise = _sample("reward_noise", reward.noise)
-        return Gaussian(noise) if noise is not None else reward
-    return reward
-
-
-def _vectors(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "size d"]:
-    """Sample one level given the levels above it.
+def _vectors(
+    level: Level, known: dict[str, Array], values: dict[str, Array], dim: int
+) -> Float[Array, "size d"]:
+    """Sample one level given its scale and weights, where these were unknown, and the levels above it.
 
     Vectors tied by a joint covariance are one event, the others a plate of events.
     """
-    loc = _location(level, values, dim)
+    loc = _location(level, known, values, dim)
     shape, joint, deviation, tril = loc.shape, False, None, None
     if level.scale is not None:
-        law = level.scale
-        deviation = _sample(f"{level.name}_scale", law.to_event(len(law.batch_shape)))
+        deviation = known[level.scale_site]
     elif level.covariance(dim).is_diagonal:
         deviation = jnp.sqrt(level.cov)
     else:
@@ -93,14 +93,14 @@ def _vectors(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "
     return cast(Array, numpyro.deterministic(level.name, (loc + moved).reshape(shape)))
 
 
-def _location(level: Level, values: dict[str, Array], dim: int) -> Float[Array, "size d"]:
+def _location(
+    level: Level, known: dict[str, Array], values: dict[str, Array], dim: int
+) -> Float[Array, "size d"]:
     """`g(mean_i + sum_l W_il parent_l)` for each vector of the level."""
     loc = jnp.broadcast_to(level.mean, (level.size, dim))
     for parent, arrows in level.arrows.items():
         if arrows.is_learned:
-            law = arrows.law(level.size, values[parent].shape[0], dim)
-            drawn = _sample(f"{level.name}_weights_{parent}", law)
-            arrows = as_operator(arrows.with_values(drawn))
+            arrows = as_operator(arrows.with_values(known[level.weights_site(parent)]))
         loc = loc + arrows.mix(values[parent])
     return loc if level.link is None else level.link(loc)
 

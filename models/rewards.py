@@ -6,6 +6,7 @@ to `noise^2` for Gaussian rewards and to one for the others.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from .declaration import Declaration
 from .laws import check_positive_law, law_name
 
 __all__ = ["Bernoulli", "Gaussian", "Poisson", "Reward"]
+
+_NOISE_SITE = "reward_noise"
 
 
 class Reward(Declaration):
@@ -41,6 +44,15 @@ class Reward(Declaration):
     @abstractmethod
     def mean(self, predictor: Array) -> Array:
         """The mean function `f(u)`: what a policy maximises and regret is measured in."""
+
+    @property
+    def unknowns(self) -> dict[str, dist.Distribution]:
+        """Site name -> law of the numbers that are learned."""
+        return {}
+
+    def given(self, values: Mapping[str, Any]) -> "Reward":
+        """The family with known numbers in place of those that are learned."""
+        return self
 
 
 class Gaussian(Reward):
@@ -75,6 +87,15 @@ class Gaussian(Reward):
     def is_learned(self) -> bool:
         """Whether the noise is a distribution rather than a number."""
         return isinstance(self.noise, dist.Distribution)
+
+    @property
+    def unknowns(self) -> dict[str, dist.Distribution]:
+        """The law of the noise, if it is learned."""
+        return {_NOISE_SITE: self.noise} if self.is_learned else {}
+
+    def given(self, values: Mapping[str, Any]) -> "Gaussian":
+        """Rewards with a known noise."""
+        return Gaussian(values[_NOISE_SITE]) if self.is_learned else self
 
     def law(self, predictor: Array) -> dist.Distribution:
         """`N(u, noise^2)`."""
