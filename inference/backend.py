@@ -57,6 +57,10 @@ class Backend(Declaration, Generic[State]):
     def sample(self, key: Array, state: State) -> dict[str, Float[Array, "size d"]]:
         """One joint posterior draw of every level."""
 
+    def sample_unknowns(self, key: Array, state: State) -> dict[str, Array]:
+        """One joint posterior draw of all that is unknown: levels, learned scales, weights, noise."""
+        return self.sample(key, state)
+
     @abstractmethod
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """`x' theta_i` for every action, of one joint posterior draw."""

@@ -67,6 +67,10 @@ class ProgramBackend(Backend[State]):
         """One joint posterior draw of every level."""
         return _sample(self, key, state)
 
+    def sample_unknowns(self, key: Array, state: State) -> dict[str, Array]:
+        """One joint posterior draw of every site by the name a user knows."""
+        return self.target.unknowns(self.position(key, state), state.buffer)
+
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """`x' theta_i` for every action, of one posterior draw."""
         context = as_context(self.target, context)
