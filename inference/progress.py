@@ -2,22 +2,28 @@
 
 import os
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-__all__ = ["Task", "task"]
+__all__ = ["Task", "reported", "task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # MIXTS_PROGRESS=0 turns progress off in the whole process, except where progress=True asks for it.
 VARIABLE = "MIXTS_PROGRESS"
 PATIENCE = 2.0  # seconds before anything is shown
 BEAT = 0.5  # seconds between two looks at the clock
 _UNREAD = (OSError, ValueError)  # nobody reads stderr, or it is closed
+WORDS = 60  # letters of what is being done
 LINE = 100  # letters of a line in a file
 LINES = 10.0  # seconds between two lines where they cannot be overwritten, as in a file
 
@@ -36,10 +42,12 @@ class Task:
     """
 
     def __init__(self, words: str, total: int | None, unit: str, shown: bool | None):
-        self.words, self.total, self.unit, self.shown = words, total, unit, shown
+        self.total, self.unit, self.shown = total, unit, shown
+        self.say(words)
         self.done = 0
         self.compiling = False
         self.started = time.monotonic()
+        self._counting = threading.Lock()
         self._bar: Any = None
         self._line: tuple[str, float] = ("", -LINES)  # the last one written, and when
 
@@ -48,12 +56,14 @@ class Task:
         self.words = words
 
     def advance(self, more: int = 1) -> None:
-        """So much more is done."""
-        self.done += more
+        """So much more is done; may be called from any thread."""
+        with self._counting:
+            self.done += more
 
     def show(self, detail: str = "") -> None:
         """Draw it as it stands: over its last line where someone watches, else in a new one."""
-        words = f"{self.words} ({detail})" if detail else self.words
+        words = textwrap.shorten(self.words, WORDS, placeholder=" ...")
+        words = f"{words} ({detail})" if detail else words
         if _is_watched():
             bar = self._opened()
             bar.set_description_str(words, refresh=False)
@@ -114,6 +124,17 @@ def task(
         if shown is not False:
             _watch.leave(here)
         _hidden.reset(token)
+
+
+def reported(method: Callable[P, R]) -> Callable[P, R]:
+    """A method of a backend that says what it is, like `Nuts.init`, and ends when its work is done."""
+
+    @wraps(method)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with task(f"{type(args[0]).__name__}.{method.__name__}"):
+            return jax.block_until_ready(method(*args, **kwargs))
+
+    return wrapped
 
 
 _hidden: ContextVar[bool] = ContextVar("hidden", default=False)

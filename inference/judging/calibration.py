@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..backend import Backend
 from ..programs.target import Target, as_target
 from ..progress import Task, task
@@ -183,14 +184,16 @@ def calibrate(
         progress: whether to show a progress bar; by default, if it takes longer than two seconds.
     """
     if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"calibrate: got {hierarchy!r}; expected a Hierarchy")
+        raise TypeError(f"calibrate: got {short(hierarchy)}; expected a Hierarchy")
     counts = {"simulations": simulations, "draws": draws, "observations": observations}
     for name, count in counts.items():
         as_count(count, f"calibrate {name}")
     batch = min(as_count(batch, "calibrate batch"), simulations)
     made = backend if isinstance(backend, Backend) else backend(hierarchy)
     if not isinstance(made, Backend):
-        raise TypeError(f"calibrate: got {made!r}; expected a backend or a function that makes one")
+        raise TypeError(
+            f"calibrate: got {short(made)}; expected a backend or a function that makes one"
+        )
 
     target = as_target(hierarchy, "action", None, "calibrate")
 
@@ -199,8 +202,7 @@ def calibrate(
         truth, rows = simulated(target, key_truth, observations)
         state = made.condition(made.init(key_init, room=observations), *rows)
         posterior = made.posterior(state)
-        keys = jax.random.split(key_draws, draws)
-        drawn = jax.vmap(lambda k: made.sample_unknowns(k, posterior.state))(keys)
+        drawn = made.sample_unknowns(key_draws, posterior.state, draws)
         # What a backend takes as known, it does not draw, and is not judged by.
         shared = {k: truth[k] for k in truth if k in drawn and drawn[k].shape[1:] == truth[k].shape}
         is_complete = len(shared) == len(truth)

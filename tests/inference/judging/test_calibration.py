@@ -93,10 +93,11 @@ class Prior(Backend):
     def sample(self, key, state):
         return self.hierarchy.sample_prior(key)
 
-    def sample_unknowns(self, key, state):
+    def sample_unknowns(self, key, state, n):
         if self.levels_alone:
-            return self.sample(key, state)
-        return simulated(Nuts(self.hierarchy).target, key, 1)[0]
+            return super().sample_unknowns(key, state, n)
+        target = Nuts(self.hierarchy).target
+        return jax.vmap(lambda k: simulated(target, k, 1)[0])(jax.random.split(key, n))
 
     def sample_scores(self, key, state, context):
         raise NotImplementedError
@@ -147,8 +148,9 @@ def test_a_density_sees_effects_that_stay_at_their_prior():
     hierarchy = Hierarchy(levels, Gaussian(0.5), 1)
 
     class Forgetful(ClosedForm):
-        def sample_unknowns(self, key, state):
-            return self.sample(key, state) | {"effect": jax.random.normal(key, (2, 1))}
+        def sample_unknowns(self, key, state, n):
+            of_prior = {"effect": jax.random.normal(key, (n, 2, 1))}
+            return super().sample_unknowns(key, state, n) | of_prior
 
     table = calibrate(hierarchy, Forgetful, simulations=200, observations=20, draws=49).table
     assert (table.drop(index="log joint density")["p_value"] > 0.01).all()
