@@ -28,6 +28,7 @@ from jaxtyping import Float
 
 from ..models import Gaussian, Hierarchy
 from ..models.arrays import as_count, as_positive, is_concrete
+from ..models.messages import short
 from .policies.baselines import check_hierarchy, prior_moments
 
 __all__ = ["RegretBound", "regret_bound"]
@@ -105,7 +106,7 @@ def regret_bound(
     delta = _probability(1.0 / n if delta is None else delta, may_be_one=delta is None)
     if agent not in get_args(Kind):
         known = ", ".join(repr(name) for name in get_args(Kind))
-        raise ValueError(f"regret_bound agent is {agent!r}; expected one of {known}")
+        raise ValueError(f"regret_bound agent is {short(agent)}; expected one of {known}")
 
     K, d, actions = hierarchy.num_actions, hierarchy.dim, hierarchy.actions
     L = sum(level.size for level in hierarchy.levels[:-1])

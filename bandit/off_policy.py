@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 
 from ..inference.random import fused_key
 from ..models.arrays import as_count
+from ..models.messages import short
 from .policies.policy import Policy
 from .simulation.results import standard_error
 
@@ -131,7 +132,9 @@ def off_policy_value(
     chosen, every = _checked_probabilities(probabilities, actions)
     q = None if predictions is None else _checked_predictions(predictions, actions, every)
     if clip is not None and not (isinstance(clip, int | float) and 0 < clip < np.inf):
-        raise ValueError(f"clip is {clip!r}; expected a positive number, or None for no clipping")
+        raise ValueError(
+            f"clip is {short(clip)}; expected a positive number, or None for no clipping"
+        )
     unclipped = chosen / propensities
     weights = unclipped if clip is None else np.minimum(unclipped, clip)
     robust = None
@@ -185,7 +188,7 @@ def choice_probabilities(
     """
     if not isinstance(policy, Policy):
         raise TypeError(
-            f"policy is {policy!r}; expected a policy, such as ThompsonSampling(backend)"
+            f"policy is {short(policy)}; expected a policy, such as ThompsonSampling(backend)"
         )
     draws = as_count(draws, "draws")
     contexts = jnp.asarray(contexts, float)

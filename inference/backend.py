@@ -57,6 +57,10 @@ class Backend(Declaration, Generic[State]):
     def sample(self, key: Array, state: State) -> dict[str, Float[Array, "size d"]]:
         """One joint posterior draw of every level."""
 
+    def sample_unknowns(self, key: Array, state: State, n: int) -> dict[str, Float[Array, "n ..."]]:
+        """`n` joint posterior draws of all that is unknown: levels, learned scales, weights, noise."""
+        return jax.vmap(lambda k: self.sample(k, state))(jax.random.split(key, n))
+
     @abstractmethod
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """`x' theta_i` for every action, of one joint posterior draw."""

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from ..models import Hierarchy
+from ..models.messages import short
 from .backend import Backend
 from .gaussian.closed_form import ClosedForm
 from .gaussian.factored import Factored
@@ -43,7 +44,7 @@ def best_backend(hierarchy: Hierarchy) -> Choice:
     """
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
-            f"best_backend: got {hierarchy!r}; expected a Hierarchy (for a program written by hand, "
+            f"best_backend: got {short(hierarchy)}; expected a Hierarchy (for a program written by hand, "
             "take Nuts or Svi)"
         )
     why_not = hierarchy.why_not_exact

@@ -16,6 +16,7 @@ from jax import Array
 from jax.extend.random import define_prng_impl
 
 from ..models.arrays import as_integers
+from ..models.messages import short
 
 __all__ = ["fused_key", "plain_key", "standard_normal"]
 
@@ -79,7 +80,7 @@ def fused_key(key: Any) -> Array:
         words = key
     else:
         if np.ndim(key):
-            raise ValueError(f"key is {key!r}; expected one seed, or jax.random.key(seed)")
+            raise ValueError(f"key is {short(key)}; expected one seed, or jax.random.key(seed)")
         seed = as_integers(key, "key")
         words = jax.random.key_data(jax.random.key(seed, impl="threefry2x32"))
     if words.shape != (2,):

@@ -1,5 +1,7 @@
 """What went wrong: one status for every backend, which works inside `jit`."""
 
+import warnings
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -9,7 +11,17 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool
 
-__all__ = ["Status", "Trouble"]
+__all__ = ["Status", "Trouble", "TroubleWarning", "warn_of_trouble"]
+
+
+class TroubleWarning(UserWarning):
+    """A posterior that should not be relied on; the message says why and what to do.
+
+    Example:
+        >>> import warnings
+        >>> from mixts.inference import TroubleWarning
+        >>> warnings.filterwarnings("ignore", category=TroubleWarning)
+    """
 
 
 class Trouble(StrEnum):
@@ -98,3 +110,11 @@ class Status(eqx.Module):
 def _sentence(kind: str) -> str:
     """The sentence of a kind, also of one that a user's own policy reports."""
     return Trouble(kind).sentence if kind in set(Trouble) else f"{kind}: {{n}}"
+
+
+def warn_of_trouble(where: str, statuses: Mapping[str, Any]) -> None:
+    """One warning about all that are not ok, by their names: statuses, or what they say in words."""
+    said = {name: str(status) for name, status in statuses.items()}
+    troubled = [f"{name}: {words}" for name, words in said.items() if words != "ok"]
+    if troubled:
+        warnings.warn(f"{where}: {'; '.join(troubled)}", TroubleWarning, stacklevel=3)

@@ -8,6 +8,8 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from .messages import short
+
 __all__ = ["as_count", "as_integers", "as_numbers", "as_positive", "is_concrete", "is_known"]
 
 
@@ -33,7 +35,7 @@ def as_numbers(value: Any, what: str) -> Array:
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{what}: got {value!r}; expected a number or an array of numbers")
+        raise TypeError(f"{what}: got {short(value)}; expected a number or an array of numbers")
     numbers = array.astype(np.float64)
     precision = jnp.result_type(float)
     with np.errstate(over="ignore"):
@@ -59,7 +61,7 @@ def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise TypeError(f"{what}: got {value!r}; expected an array of whole numbers") from None
+        raise TypeError(f"{what}: got {short(value)}; expected an array of whole numbers") from None
     if array.size == 0:
         array = array.astype(np.int32)
     if array.dtype.kind not in "iu":
@@ -86,5 +88,5 @@ def as_positive(value: Any, what: str) -> Array:
 def as_count(value: Any, what: str) -> int:
     """`value` as a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{what}: got {value!r}; expected a whole number of at least 1")
+        raise ValueError(f"{what}: got {short(value)}; expected a whole number of at least 1")
     return int(value)

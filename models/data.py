@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from .arrays import as_integers, as_numbers, is_concrete
+from .messages import short
 from .rewards import Gaussian, Reward
 
 __all__ = ["Data", "Observations", "as_observations"]
@@ -130,6 +131,6 @@ def _check_support(rewards: np.ndarray, reward: Reward) -> None:
     inside = np.broadcast_to(inside, rewards.shape)
     if not inside.all():
         raise ValueError(
-            f"rewards hold {rewards[~inside][0]:g}, which {reward!r} rewards never are; "
+            f"rewards hold {rewards[~inside][0]:g}, which {short(reward)} rewards never are; "
             "check the rewards or declare another reward family"
         )

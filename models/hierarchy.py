@@ -13,6 +13,7 @@ from .data import Observations, as_observations
 from .declaration import Declaration
 from .exactness import NotExact, find_obstacle
 from .level import Level
+from .messages import short
 from .program import latents, program
 from .rewards import Reward
 from .unknowns import Unknowns
@@ -126,12 +127,14 @@ class Hierarchy(Declaration):
 def _as_levels(levels: Any) -> tuple[Level, ...]:
     if isinstance(levels, Level) or not isinstance(levels, Sequence) or not levels:
         raise TypeError(
-            f"Hierarchy levels: got {levels!r}; expected a list of Level, top to bottom, the last of "
+            f"Hierarchy levels: got {short(levels)}; expected a list of Level, top to bottom, the last of "
             "which holds the actions"
         )
     for level in levels:
         if not isinstance(level, Level):
-            raise TypeError(f"Hierarchy levels: {level!r} is not a Level; write Level(name, size)")
+            raise TypeError(
+                f"Hierarchy levels: {short(level)} is not a Level; write Level(name, size)"
+            )
     return tuple(levels)
 
 
@@ -143,7 +146,7 @@ def _check_reward(reward: Any) -> None:
             f"Hierarchy reward is the class {reward.__name__}; write {reward.__name__}()"
         )
     raise TypeError(
-        f"Hierarchy reward is {reward!r}; expected one of mixts's reward families, such as "
+        f"Hierarchy reward is {short(reward)}; expected one of mixts's reward families, such as "
         "Gaussian(1.0), Bernoulli() or Poisson()"
     )
 

@@ -10,6 +10,7 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 from numpyro.distributions.constraints import is_dependent
 
 from .arrays import is_concrete
+from .messages import short
 
 __all__ = ["as_one_event", "check_parameters", "check_positive_law", "law_name"]
 
@@ -36,7 +37,7 @@ def check_parameters(law: Distribution, what: str) -> None:
             numbers = jnp.asarray(value)
             allowed = is_dependent(constraint) or np.asarray(constraint(numbers)).all()
         if not (allowed and np.isfinite(numbers).all()):
-            which = "" if is_dependent(constraint) else f" that satisfy {constraint!r}"
+            which = "" if is_dependent(constraint) else f" that satisfy {short(constraint)}"
             raise ValueError(
                 f"{what} ~ {law_name(law)} has {name}={np.asarray(numbers)}; expected finite "
                 f"numbers{which}"

@@ -17,6 +17,7 @@ from .covariance import Covariance, as_covariance, check_covariance, variance_of
 from .declaration import Declaration
 from .exactness import Obstacle
 from .laws import check_positive_law, law_name
+from .messages import short
 from .rewards import Reward
 from .weights import Weights, as_operator, as_weights
 
@@ -83,7 +84,7 @@ class Level(Declaration):
         if self.centered is None:
             self.centered = _is_centered_by_default(self)
         elif not isinstance(self.centered, bool):
-            raise TypeError(f"{here}: centered is {self.centered!r}; expected True or False")
+            raise TypeError(f"{here}: centered is {short(self.centered)}; expected True or False")
         self.labels = _as_labels(self.labels, self.size, here)
 
     @property
@@ -234,7 +235,7 @@ def _describe_numbers(numbers: Any, word: str) -> str:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(
-            f"level name {name!r}; expected letters, digits and underscores, such as 'movie': it "
+            f"level name {short(name)}; expected letters, digits and underscores, such as 'movie': it "
             "becomes the name of a NumPyro site"
         )
     if name in RESERVED_NAMES:
@@ -269,7 +270,7 @@ def _check_scale(scale: Any, cov: Any, here: str) -> None:
         return
     if not isinstance(scale, Distribution):
         raise TypeError(
-            f"{here}: scale is {scale!r}; expected a NumPyro distribution of an unknown standard "
+            f"{here}: scale is {short(scale)}; expected a NumPyro distribution of an unknown standard "
             "deviation. A known one is declared by cov=<variance>"
         )
     # An array of one is the default too: it is what a level declared by `dataclasses.replace` holds.
@@ -281,7 +282,9 @@ def _check_link(link: Any, has_parents: bool, here: str) -> None:
     if link is None:
         return
     if not callable(link):
-        raise TypeError(f"{here}: link is {link!r}; expected a function such as jax.nn.sigmoid")
+        raise TypeError(
+            f"{here}: link is {short(link)}; expected a function such as jax.nn.sigmoid"
+        )
     if not has_parents:
         raise ValueError(
             f"{here}: has a link but no parents to apply it to; give parents, or set mean directly"
@@ -305,13 +308,13 @@ def _check_family(family: Any, here: str) -> None:
         return
     if isinstance(family, Reward) or (isinstance(family, type) and issubclass(family, Reward)):
         raise TypeError(
-            f"{here}: family is the reward family {family!r}; a reward belongs in "
+            f"{here}: family is the reward family {short(family)}; a reward belongs in "
             "Hierarchy(levels, reward=...). A level's family is a function "
             "family(loc, scale_tril) that returns a NumPyro distribution"
         )
     if isinstance(family, Distribution) or not callable(family):
         raise TypeError(
-            f"{here}: family is {family!r}; expected a function family(loc, scale_tril) that returns "
+            f"{here}: family is {short(family)}; expected a function family(loc, scale_tril) that returns "
             "a NumPyro distribution, such as lambda loc, tril: MultivariateStudentT(4.0, loc, tril)"
         )
 
@@ -395,7 +398,9 @@ def _as_labels(labels: Any, size: int, here: str) -> tuple[str, ...] | None:
         return None
     given = tuple(labels) if isinstance(labels, Iterable) else ()
     if isinstance(labels, str) or not given or not all(isinstance(label, str) for label in given):
-        raise TypeError(f"{here}: labels are {labels!r}; expected a sequence of {size} strings")
+        raise TypeError(
+            f"{here}: labels are {short(labels)}; expected a sequence of {size} strings"
+        )
     if len(given) != size or len(set(given)) != size:
         raise ValueError(
             f"{here}: got {len(given)} labels, {len(set(given))} of them different; "

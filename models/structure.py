@@ -15,6 +15,7 @@ from jaxtyping import Float
 from .arrays import as_count
 from .hierarchy import Hierarchy
 from .level import Level
+from .messages import short
 from .rewards import Gaussian, Reward
 
 __all__ = ["Mixture", "fit_mixture", "learn_structure"]
@@ -174,7 +175,9 @@ def _as_estimates(estimates: Any) -> Float[np.ndarray, "K d"]:
     try:
         rows = np.asarray(estimates, np.float64)
     except (TypeError, ValueError):
-        raise TypeError(f"{what}: got {estimates!r}; expected numbers of shape (K, d)") from None
+        raise TypeError(
+            f"{what}: got {short(estimates)}; expected numbers of shape (K, d)"
+        ) from None
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(
             f"{what} have shape {rows.shape}; expected (K, d), a vector for each action"
@@ -216,4 +219,4 @@ def _as_candidates(num_effects: Any, rows: Float[np.ndarray, "K d"]) -> list[int
 def _check_choice(given: Any, choices: tuple[str, ...], name: str) -> None:
     if given not in choices:
         known = " or ".join(f"'{choice}'" for choice in choices)
-        raise ValueError(f"learn_structure {name} is {given!r}; expected {known}")
+        raise ValueError(f"learn_structure {name} is {short(given)}; expected {known}")

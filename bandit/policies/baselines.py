@@ -17,6 +17,7 @@ from ...inference import Backend, ClosedForm, Factored, Laplace
 from ...models import Gaussian, Hierarchy, Level
 from ...models.arrays import as_numbers
 from ...models.exactness import Obstacle
+from ...models.messages import short
 from .policy import ThompsonSampling
 
 __all__ = [
@@ -248,7 +249,7 @@ def _known_noise(hierarchy: Hierarchy, noise: Any, who: str) -> Any:
     if hierarchy.reward.is_learned:
         what = "pass noise=<standard deviation>" if who == "LinTS" else "declare Gaussian(<number>)"
         raise ValueError(
-            f"{who}: the hierarchy's noise is learned ({hierarchy.reward!r}), and this policy needs a "
+            f"{who}: the hierarchy's noise is learned ({short(hierarchy.reward)}), and this policy needs a "
             f"number; {what}"
         )
     return hierarchy.reward.noise
@@ -275,7 +276,7 @@ def check_hierarchy(hierarchy: Any, who: str) -> None:
     """Refuse anything but a `Hierarchy`."""
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
-            f"{who}: got {hierarchy!r}; expected a Hierarchy, such as linear(weights, dim)"
+            f"{who}: got {short(hierarchy)}; expected a Hierarchy, such as linear(weights, dim)"
         )
 
 

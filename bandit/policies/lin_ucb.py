@@ -22,6 +22,7 @@ from ...inference.gaussian.linear_model import ActionModel, action_model, contra
 from ...inference.observation import as_context, can_be_used, one_observation
 from ...models import Bernoulli, Gaussian, Hierarchy, Level, Reward
 from ...models.arrays import as_count, as_positive, is_concrete
+from ...models.messages import short
 from .baselines import check_hierarchy, prior_moments
 from .policy import Policy
 
@@ -46,7 +47,7 @@ class Optimism(Policy[State]):
         check_hierarchy(hierarchy, who)
         if getattr(hierarchy.reward, "is_learned", False):
             raise ValueError(
-                f"{who}: the hierarchy's noise is learned ({hierarchy.reward!r}); declare "
+                f"{who}: the hierarchy's noise is learned ({short(hierarchy.reward)}); declare "
                 "Gaussian(<number>), the standard deviation to assume"
             )
         if self.horizon is not None:

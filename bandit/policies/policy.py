@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from ...inference import Backend, Status
 from ...models import Hierarchy
 from ...models.declaration import Declaration
+from ...models.messages import short
 
 __all__ = ["Policy", "ThompsonSampling", "UniformRandom", "best_action"]
 
@@ -118,7 +119,7 @@ class ThompsonSampling(Policy[Any]):
     def __post_init__(self):
         if not isinstance(self.backend, Backend):
             raise TypeError(
-                f"ThompsonSampling: got {self.backend!r}; expected a backend, such as "
+                f"ThompsonSampling: got {short(self.backend)}; expected a backend, such as "
                 "ClosedForm(hierarchy)"
             )
 

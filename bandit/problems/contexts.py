@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from ...inference.random import plain_key
 from ...models.arrays import as_count, as_numbers, is_concrete
+from ...models.messages import short
 
 __all__ = ["Box", "Contexts", "Drawn", "Sphere", "Table", "as_contexts"]
 
@@ -132,7 +133,7 @@ class Drawn(Contexts):
 
     def __post_init__(self):
         if not callable(self.function):
-            raise TypeError(f"Drawn: got {self.function!r}; expected a function of a key")
+            raise TypeError(f"Drawn: got {short(self.function)}; expected a function of a key")
 
     def draw(self, key: Array) -> Float[Array, "*K d"]:
         """What the function returns."""

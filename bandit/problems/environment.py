@@ -14,6 +14,7 @@ from ...inference.observation import own_context
 from ...inference.random import plain_key
 from ...models import Bernoulli, Gaussian, Hierarchy, Reward
 from ...models.arrays import as_count
+from ...models.messages import short
 from .contexts import Contexts, as_contexts
 
 __all__ = [
@@ -109,7 +110,7 @@ def check_rewards_known(reward: Reward, what: str) -> None:
     """Refuse rewards whose noise is to be learned: an environment has to draw them."""
     if getattr(reward, "is_learned", False):
         raise ValueError(
-            f"{what} draws rewards, whose noise must be known; got {reward!r}: write "
+            f"{what} draws rewards, whose noise must be known; got {short(reward)}: write "
             "Gaussian(<a number>)"
         )
 
@@ -149,7 +150,7 @@ class HierarchyProblem(Problem):
 
     def __post_init__(self):
         if not isinstance(self.hierarchy, Hierarchy):
-            raise TypeError(f"HierarchyProblem: got {self.hierarchy!r}; expected a Hierarchy")
+            raise TypeError(f"HierarchyProblem: got {short(self.hierarchy)}; expected a Hierarchy")
         check_rewards_known(self.hierarchy.reward, "HierarchyProblem")
         dim, actions = self.hierarchy.dim, self.hierarchy.num_actions
         self.contexts = as_contexts(self.contexts, dim, actions, "HierarchyProblem")

@@ -20,8 +20,11 @@ from jax import Array
 
 from ...inference import Status
 from ...inference.program_cache import compile_cache
+from ...inference.progress import task
 from ...inference.random import fused_key
+from ...inference.status import warn_of_trouble
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..problems.environment import Problem
 from .results import Played, Simulation
 from .run import Maker, begin, stretch
@@ -46,7 +49,7 @@ def simulate(
     horizon: int,
     runs: int,
     key: Any,
-    progress: bool | Callable[[int], None] = True,
+    progress: bool | Callable[[int], None] | None = None,
     *,
     runs_at_once: int | None = None,
     rounds_at_once: int | None = None,
@@ -54,7 +57,8 @@ def simulate(
     """Play `runs` runs of `horizon` rounds with each policy, on the same instances and contexts.
 
     Rewards are common random numbers too: two policies that choose the same action in the same round
-    of a run get the same reward. Interrupted (Ctrl-C), it returns the runs that are finished, with
+    of a run get the same reward. Warns, with a `TroubleWarning`, of policies whose status is not ok.
+    Interrupted (Ctrl-C), it returns the runs that are finished, with
     `interrupted` set.
 
     A second call with the same problem object and the same functions does not compile again, so what a
@@ -68,8 +72,9 @@ def simulate(
         horizon: rounds of a run.
         runs: independent runs.
         key: a seed or a key; it decides everything.
-        progress: whether to show a progress bar; or a function that is called after every stretch with
-            the number of rounds played in it. What it raises ends the simulation.
+        progress: whether to show a progress bar; by default, if it takes longer than two seconds. Or a
+            function that is called after every stretch with the number of rounds played in it; what it
+            raises ends the simulation.
         runs_at_once: runs side by side; None chooses up to 50, as memory allows.
         rounds_at_once: rounds of a stretch, after which Ctrl-C takes effect; None is up to a thousand.
 
@@ -88,7 +93,9 @@ def simulate(
     jobs = [_Job(name, problem, make, plan, key) for name, make in makers.items()]
     with compile_cache():
         played, interrupted = _play_all(jobs, plan, progress)
-    return Simulation(played, horizon, interrupted)
+    found = Simulation(played, horizon, interrupted)
+    warn_of_trouble("simulate", found.troubles())
+    return found
 
 
 class _Plan(NamedTuple):
@@ -251,38 +258,27 @@ def compiled_tile(
     return partial(job.begin, 0, begin_all), lambda run, start: play_all(run, start, end)
 
 
-@contextmanager
-def _shown(
-    progress: bool | Callable[[int], None], rounds: int, stretches: int
-) -> Iterator[Callable[[], None]]:
-    """A function to be called after each stretch of so many rounds, which shows progress."""
-    if progress is not True:
-        yield partial(progress, rounds) if callable(progress) else lambda: None
-        return
-    from tqdm.auto import tqdm
-
-    total = rounds * stretches
-    with tqdm(total=total, unit="round", unit_scale=True, desc="compiling") as bar:
-
-        def tick() -> None:
-            bar.set_description("playing", refresh=False)
-            bar.update(rounds)
-
-        yield tick
+def _stage(uncompiled: list[str]) -> str:
+    """What a simulation does, while some policies have no programs yet."""
+    return f"simulate: {'preparing ' + ', '.join(uncompiled) if uncompiled else 'playing'}"
 
 
 def _play_all(
-    jobs: list[_Job], plan: _Plan, progress: bool | Callable[[int], None]
+    jobs: list[_Job], plan: _Plan, progress: bool | Callable[[int], None] | None
 ) -> tuple[dict[str, Played], bool]:
     """Compile and play everything on as many threads as there are cores."""
     stop = threading.Event()
     done: dict[str, dict[int, Played]] = {job.name: {} for job in jobs}
     futures: list[Future[None]] = []
-    stretches = len(jobs) * plan.tiles * plan.stretches
+    rounds = plan.width * plan.rounds
+    total = rounds * len(jobs) * plan.tiles * plan.stretches
     with (
-        _shown(progress, plan.width * plan.rounds, stretches) as tick,
+        task("simulate", total, "rounds", False if callable(progress) else progress) as bar,
         ThreadPoolExecutor(plan.workers) as pool,
     ):
+        tick = partial(progress if callable(progress) else bar.advance, rounds)
+        uncompiled = [job.name for job in jobs]
+        bar.say(_stage(uncompiled))
 
         def play(job: _Job, tile: int, compiled: Any) -> None:
             with _named(job.name):
@@ -294,6 +290,8 @@ def _play_all(
             if not stop.is_set():
                 with _named(job.name):
                     compiled = tuple(program.compile() for program in lowered)
+                uncompiled.remove(job.name)
+                bar.say(_stage(uncompiled))
                 for tile in range(plan.tiles):
                     futures.append(pool.submit(play, job, tile, compiled))
 
@@ -332,19 +330,19 @@ def _joined(parts: dict[int, Played], plan: _Plan) -> Played:
 def _checked(problem: Any, policies: Any) -> tuple[Problem, dict[str, Maker]]:
     if not isinstance(problem, Problem):
         raise TypeError(
-            f"simulate problem: got {problem!r}; expected one such as SyntheticProblem()"
+            f"simulate problem: got {short(problem)}; expected one such as SyntheticProblem()"
         )
     if not isinstance(policies, Mapping) or not policies:
         raise TypeError(
-            f"simulate policies: got {policies!r}; expected a dict from names to functions of a "
+            f"simulate policies: got {short(policies)}; expected a dict from names to functions of a "
             "hierarchy, such as {'LinTS': LinTS}"
         )
     for name, make in policies.items():
         if not isinstance(name, str) or not name:
-            raise TypeError(f"simulate policies: got the name {name!r}; expected words")
+            raise TypeError(f"simulate policies: got the name {short(name)}; expected words")
         if not callable(make):
             raise TypeError(
-                f"simulate policies['{name}'] is {make!r}; expected a function from a hierarchy to a "
+                f"simulate policies['{name}'] is {short(make)}; expected a function from a hierarchy to a "
                 "policy, such as LinTS or lambda h: ThompsonSampling(ClosedForm(h))"
             )
     return problem, dict(policies)

@@ -87,6 +87,16 @@ class Simulation:
         """Policy name -> what went wrong, with counts (runs,)."""
         return {name: part.status for name, part in self.played.items()}
 
+    def troubles(self) -> dict[str, str]:
+        """Policy name -> what went wrong in words, and in how many runs; nothing of those that are ok."""
+        said = {}
+        for name, part in self.played.items():
+            counts = [np.asarray(n) for n in part.status.counts.values() if np.any(n)]
+            if counts:
+                runs = int(np.sum(np.any(counts, axis=0)))
+                said[name] = f"{part.status} (in {runs} of {len(part.regret)} runs)"
+        return said
+
     def mean(self) -> dict[str, np.ndarray]:
         """Policy name -> (horizon,) mean over runs of the regret up to each round."""
         return {name: regret.mean(0) for name, regret in self._cumulative().items()}
@@ -177,8 +187,11 @@ class Simulation:
         return Simulation(played, about["horizon"], about["interrupted"])
 
     def __repr__(self) -> str:
+        """The table, and below it what went wrong."""
         stopped = ", interrupted" if self.interrupted else ""
-        return f"Simulation of {self.horizon} rounds{stopped}\n{self.summary()}"
+        troubled = [f"{name}: {words}" for name, words in self.troubles().items()]
+        lines = [f"Simulation of {self.horizon} rounds{stopped}", str(self.summary()), *troubled]
+        return "\n".join(lines)
 
 
 def standard_error(values: np.ndarray) -> Any:

@@ -10,6 +10,7 @@ from jax import Array
 from ...inference import Backend, Status
 from ...inference.random import fused_key, plain_key
 from ...models import Hierarchy
+from ...models.messages import short
 from ..policies.policy import Policy
 from ..problems.environment import Environment, Instance, Problem
 
@@ -99,8 +100,8 @@ def begin(problem: Problem, make: Maker, room: int, key: Array) -> Run:
 def _make(make: Maker, instance: Instance) -> Policy[Any]:
     policy = make(*instance) if getattr(make, "sees_truth", False) else make(instance.hierarchy)
     if not isinstance(policy, Policy):
-        hint = f": write ThompsonSampling({policy!r})" if isinstance(policy, Backend) else ""
-        raise TypeError(f"a policy of simulate is {policy!r}; expected a Policy{hint}")
+        hint = f": write ThompsonSampling({short(policy)})" if isinstance(policy, Backend) else ""
+        raise TypeError(f"a policy of simulate is {short(policy)}; expected a Policy{hint}")
     return policy
 
 

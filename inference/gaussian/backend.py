@@ -9,8 +9,10 @@ from jax import Array
 from jaxtyping import Float
 
 from ...models import Hierarchy
+from ...models.messages import short
 from ..backend import Backend, Posterior
 from ..observation import as_context, can_be_used, many_observations, one_observation
+from ..progress import reported
 from ..status import Status, Trouble
 from . import action_blocks
 from .forgetting import as_factor, forget
@@ -49,15 +51,18 @@ class GaussianBackend(Backend[GaussianState]):
         """What observations must fit: the hierarchy."""
         return self.hierarchy
 
+    @reported
     def init(self, key: Array | None = None, *, room: int = 0) -> GaussianState:
         """The prior; no randomness is needed."""
         return self.messages.init(self.levels, room)
 
+    @reported
     def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
         """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
         seen = one_observation(self.hierarchy, context, action, reward)
         return _update(self, self.reserve(state, 1), *seen)
 
+    @reported
     def condition(
         self, state: GaussianState, contexts: Any, actions: Any, rewards: Any
     ) -> GaussianState:
@@ -75,7 +80,7 @@ class GaussianBackend(Backend[GaussianState]):
         """
         if not self.messages.is_exact:
             raise ValueError(
-                f"forget: {self!r} keeps every reward and fits their likelihoods anew, so there are "
+                f"forget: {short(self)} keeps every reward and fits their likelihoods anew, so there are "
                 "no sums to discount; forgetting works where rewards are Gaussian, with ClosedForm, "
                 "Factored, or Laplace on a hierarchy with a link"
             )
@@ -97,6 +102,7 @@ class GaussianBackend(Backend[GaussianState]):
         """`x' theta_i` of one joint draw, with one scalar normal per action."""
         return _sample_scores(self, key, state, as_context(self.hierarchy, context))
 
+    @reported
     def posterior(self, state: GaussianState) -> Posterior:
         """Marginal means and covariances of every level."""
         # Out of jit a dict comes in alphabetical order.

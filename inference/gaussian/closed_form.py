@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...models import Hierarchy
+from ...models.messages import short
 from .backend import GaussianBackend
 from .joint_levels import joint_levels
 from .levels import Levels
@@ -51,7 +52,7 @@ class ClosedForm(GaussianBackend):
 def check_hierarchy(hierarchy: Any, backend: str) -> None:
     """Refuse what is not a hierarchy."""
     if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"{backend}: got {hierarchy!r}; expected a Hierarchy")
+        raise TypeError(f"{backend}: got {short(hierarchy)}; expected a Hierarchy")
 
 
 def check_linear_gaussian(hierarchy: Hierarchy, backend: str) -> None:

@@ -4,6 +4,7 @@ import equinox as eqx
 
 from ...models import Gaussian, Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from .backend import GaussianBackend
 from .closed_form import check_joint_fits
 from .factored_levels import factored_levels
@@ -52,7 +53,7 @@ class Factored(GaussianBackend):
     def __init__(self, hierarchy: Hierarchy, means: str = "decoupled", capacity: int = 1024):
         check_gaussian_levels(hierarchy, "Factored")
         if means not in ("decoupled", "joint"):
-            raise ValueError(f"Factored means is {means!r}; expected 'decoupled' or 'joint'")
+            raise ValueError(f"Factored means is {short(means)}; expected 'decoupled' or 'joint'")
         _check_two_levels(hierarchy)
         if means == "joint":
             check_joint_fits(hierarchy, "Factored(means='joint')")

@@ -5,6 +5,7 @@ import equinox as eqx
 from ...models import Gaussian, Hierarchy
 from ...models.arrays import as_count
 from ...models.exactness import Obstacle
+from ...models.messages import short
 from .backend import GaussianBackend
 from .closed_form import check_hierarchy, check_joint_fits
 from .joint_levels import joint_levels
@@ -60,7 +61,7 @@ class Laplace(GaussianBackend):
         check_gaussian_levels(hierarchy, "Laplace", link_on_actions=True)
         check_joint_fits(hierarchy, "Laplace")
         if sites not in ("tilted", "mle"):
-            raise ValueError(f"Laplace sites is {sites!r}; expected 'tilted' or 'mle'")
+            raise ValueError(f"Laplace sites is {short(sites)}; expected 'tilted' or 'mle'")
         self.hierarchy = hierarchy
         self.sites, self.capacity = sites, as_count(capacity, "Laplace capacity")
         levels = joint_levels(hierarchy)

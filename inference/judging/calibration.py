@@ -2,13 +2,15 @@
 
 Draw a truth from the prior and data from the truth, and condition the backend on the data. If the
 backend is right, the rank of the truth among posterior draws is uniform, for any quantity (Talts et
-al. 2018, Modrak et al. 2023). The quantities here are every number of every level, the log-likelihood
-of the data, and the reward of the best action.
+al. 2018). The quantities here are every number of every unknown: levels, learned scales, weights and
+noise. A posterior that ignores the data, and returns the prior, has uniform ranks in all of these; so
+quantities that depend on the data are ranked too (Modrak et al. 2023): the log-likelihood, the log
+density of unknowns and data together, and the reward of the best action.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +21,12 @@ from jaxtyping import Float, Int
 
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..backend import Backend
+from ..programs.target import Target, as_target
+from ..progress import Task, task
+from ..status import Status
+from .generative import Rows, log_densities, simulated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,10 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "calibrate"]
 
-LOG_LIKELIHOOD, BEST_REWARD = "log-likelihood", "best reward"
+LOG_LIKELIHOOD, LOG_JOINT, BEST_REWARD = "log-likelihood", "log joint density", "best reward"
 
 # Simulated sets of uniform ranks that deviations are judged against.
 _NULL_SETS = 4000
+_TESTS = 3  # of a quantity: the distribution of its ranks, their mean, and their variance
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Calibration:
         ranks: quantity -> (simulations, its numbers) ranks from 0 to `draws`.
         draws: posterior draws of each simulation.
         backend: the name of the backend.
+        status: what went wrong, with counts (simulations,).
 
     Example:
         >>> import numpy as np
@@ -52,34 +61,47 @@ class Calibration:
     ranks: dict[str, np.ndarray]
     draws: int
     backend: str
+    status: Status = field(default_factory=Status)
 
     @property
     def table(self) -> "pd.DataFrame":
-        """A row for each quantity: p-value of uniformity, and the shape of the deviation.
+        """A row for each quantity: how its ranks deviate from uniform ones, and a p-value of that.
 
-        `p_value` is that of the largest deviation of the ranks' distribution function from the
-        uniform one, judged by simulation and corrected (Bonferroni) for the numbers of a level.
         `bias` is the mean rank's distance from the middle, from -1 (the truth lies below all draws) to 1.
         `spread` is the ranks' variance over that of uniform ranks: above 1 the posterior is too
-        narrow, below 1 too wide.
+        narrow, below 1 too wide. `bias_z` and `spread_z` are their distances from 0 and 1 in standard
+        errors, taken over simulations, since the numbers of a level depend on each other.
+
+        `p_value` is for all three ways to deviate together, corrected (Bonferroni) for looking at
+        three: mean and variance over all numbers of the quantity, and of any one of them the largest
+        distance of the distribution function from the uniform one, judged by simulation.
         """
         import pandas as pd
 
-        uniform_variance = ((self.draws + 1) ** 2 - 1) / 12
-        rows = {}
-        for name, ranks in self.ranks.items():
-            worst = min(self._p_value(column) for column in ranks.T)
-            rows[name] = {
-                "p_value": min(1.0, worst * ranks.shape[1]),
-                "bias": float(2 * ranks.mean() / self.draws - 1),
-                "spread": float(np.mean((ranks - self.draws / 2) ** 2) / uniform_variance),
-            }
+        rows = {name: self._row(ranks) for name, ranks in self.ranks.items()}
         return pd.DataFrame.from_dict(rows, orient="index")
 
     @property
     def p_value(self) -> float:
         """One p-value for all quantities (Bonferroni)."""
         return min(1.0, float(np.min(self.table["p_value"].to_numpy())) * len(self.ranks))
+
+    def _row(self, ranks: Int[np.ndarray, "simulations numbers"]) -> dict[str, float]:
+        from scipy.stats import t
+
+        deviation = 2 * ranks / self.draws - 1
+        uniform_variance = (self.draws + 2) / (3 * self.draws)
+        bias, bias_z = _mean_and_z(deviation, 0.0)
+        spread, spread_z = _mean_and_z(deviation**2 / uniform_variance, 1.0)
+        moments = 2 * t.sf(np.abs([bias_z, spread_z]), max(len(ranks) - 1, 1))
+        shape = min(self._p_value(column) for column in ranks.T) * ranks.shape[1]
+        return {
+            "p_value": min(1.0, _TESTS * float(np.min([*moments, shape]))),
+            "bias": bias,
+            "bias_z": bias_z,
+            "spread": spread,
+            "spread_z": spread_z,
+        }
 
     def _p_value(self, ranks: Int[np.ndarray, " simulations"]) -> float:
         null = _null_deviations(len(ranks), self.draws)
@@ -119,7 +141,12 @@ class Calibration:
         return figure
 
     def __repr__(self) -> str:
-        return f"Calibration of {self.backend}, p = {self.p_value:.3g}\n{self.table}"
+        digits: Any = {"p_value": "{:.2g}".format}
+        digits |= dict.fromkeys(("bias", "spread"), "{:.3f}".format)
+        digits |= dict.fromkeys(("bias_z", "spread_z"), "{:.1f}".format)
+        table = self.table.to_string(formatters=digits)
+        text = f"Calibration of {self.backend}, p = {self.p_value:.3g}\n{table}"
+        return text if self.status.ok else f"{text}\n{self.status}"
 
 
 def calibrate(
@@ -131,11 +158,13 @@ def calibrate(
     draws: int = 99,
     key: Array | None = None,
     batch: int = 20,
+    progress: bool | None = None,
 ) -> Calibration:
     """Calibrate a backend on a hierarchy by simulation.
 
-    All simulations run in one compiled function, `batch` of them side by side. Contexts are uniform in
-    the box [-1, 1]^d and actions uniform.
+    One compiled function runs `batch` simulations side by side. Contexts are uniform in
+    the box [-1, 1]^d and actions uniform. What the hierarchy learns (scales, weights, noise) is drawn
+    from its prior and ranked if the backend draws it.
 
     Example:
         >>> from mixts.inference import ClosedForm, calibrate
@@ -152,54 +181,91 @@ def calibrate(
         draws: posterior draws that a truth is ranked among.
         key: the source of all randomness.
         batch: how many simulations run side by side: memory against speed.
+        progress: whether to show a progress bar; by default, if it takes longer than two seconds.
     """
     if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"calibrate: got {hierarchy!r}; expected a Hierarchy")
+        raise TypeError(f"calibrate: got {short(hierarchy)}; expected a Hierarchy")
     counts = {"simulations": simulations, "draws": draws, "observations": observations}
     for name, count in counts.items():
         as_count(count, f"calibrate {name}")
+    batch = min(as_count(batch, "calibrate batch"), simulations)
     made = backend if isinstance(backend, Backend) else backend(hierarchy)
     if not isinstance(made, Backend):
-        raise TypeError(f"calibrate: got {made!r}; expected a backend or a function that makes one")
+        raise TypeError(
+            f"calibrate: got {short(made)}; expected a backend or a function that makes one"
+        )
 
-    def simulate(key: Array) -> dict[str, Int[Array, " quantities"]]:
-        key_truth, key_data, key_init, key_draws = jax.random.split(key, 4)
-        truth = hierarchy.sample_prior(key_truth)
-        seen = _data(key_data, hierarchy, truth[hierarchy.actions.name], observations)
-        state = made.condition(made.init(key_init, room=observations), *seen)
-        posterior = made.posterior(state).draw(key_draws, draws)
-        drawn = jax.vmap(lambda levels: _quantities(hierarchy, levels, *seen))(posterior)
-        true = _quantities(hierarchy, truth, *seen)
-        return jax.tree.map(lambda drawn, true: (drawn < true).sum(0), drawn, true)
+    target = as_target(hierarchy, "action", None, "calibrate")
+
+    def simulate(key: Array) -> tuple[dict[str, Int[Array, " numbers"]], Status]:
+        key_truth, key_init, key_draws, key_ties = jax.random.split(key, 4)
+        truth, rows = simulated(target, key_truth, observations)
+        state = made.condition(made.init(key_init, room=observations), *rows)
+        posterior = made.posterior(state)
+        drawn = made.sample_unknowns(key_draws, posterior.state, draws)
+        # What a backend takes as known, it does not draw, and is not judged by.
+        shared = {k: truth[k] for k in truth if k in drawn and drawn[k].shape[1:] == truth[k].shape}
+        is_complete = len(shared) == len(truth)
+        of = partial(_quantities, target, rows=rows, is_complete=is_complete)
+        return _ranks(
+            key_ties, jax.vmap(of)({k: drawn[k] for k in shared}), of(shared)
+        ), posterior.status
 
     keys = jax.random.split(jax.random.key(0) if key is None else key, simulations)
-    ranks = jax.jit(lambda keys: jax.lax.map(simulate, keys, batch_size=batch))(keys)
+    words = f"calibrate: {type(made).__name__}"
+    with task(words, simulations, "simulations", progress) as bar:
+        ranks, status = _in_batches(jax.jit(jax.vmap(simulate)), keys, batch, bar)
     # A compiled function sorts dictionaries by name; levels are listed from top to bottom.
-    order = [level.name for level in hierarchy.levels] + [LOG_LIKELIHOOD, BEST_REWARD]
-    return Calibration({k: np.asarray(ranks[k]) for k in order}, draws, type(made).__name__)
+    last = (LOG_LIKELIHOOD, LOG_JOINT, BEST_REWARD)
+    learned = [name for name in ranks if name not in (*target.levels, *last)]
+    order = [name for name in (*target.levels, *learned, *last) if name in ranks]
+    return Calibration({name: ranks[name] for name in order}, draws, type(made).__name__, status)
 
 
-def _data(
-    key: Array, hierarchy: Hierarchy, theta: Float[Array, "K d"], n: int
-) -> tuple[Array, Array, Array]:
-    key_contexts, key_actions, key_rewards = jax.random.split(key, 3)
-    contexts = jax.random.uniform(key_contexts, (n, hierarchy.dim), minval=-1.0, maxval=1.0)
-    actions = jax.random.randint(key_actions, (n,), 0, hierarchy.num_actions)
-    predictor = jnp.sum(contexts * theta[actions], axis=-1)
-    rewards = jnp.asarray(hierarchy.reward.law(predictor).sample(key_rewards), contexts.dtype)
-    return contexts, actions, rewards
+def _in_batches(run: Callable[[Array], Any], keys: Array, batch: int, bar: Task) -> Any:
+    """What `run` returns for all keys, so many at a time; a last batch is filled up with the last key."""
+    parts = []
+    for start in range(0, len(keys), batch):
+        rows = np.minimum(np.arange(start, start + batch), len(keys) - 1)
+        parts.append(jax.tree.map(np.asarray, run(keys[rows])))
+        bar.advance(min(batch, len(keys) - start))
+    return jax.tree.map(lambda *each: np.concatenate(each)[: len(keys)], *parts)
 
 
 def _quantities(
-    hierarchy: Hierarchy, levels: dict[str, Array], contexts: Array, actions: Array, rewards: Array
-) -> dict[str, Float[Array, " quantities"]]:
-    """The quantities: a level's numbers, the log-likelihood, and the best action's reward."""
-    theta = levels[hierarchy.actions.name]
-    predictor = jnp.sum(contexts * theta[actions], axis=-1)
-    log_likelihood = jnp.sum(jnp.asarray(hierarchy.reward.law(predictor).log_prob(rewards)))
-    best = hierarchy.reward.mean(jnp.max(theta @ contexts[0]))
-    numbers = {level.name: levels[level.name].ravel() for level in hierarchy.levels}
-    return numbers | {LOG_LIKELIHOOD: log_likelihood[None], BEST_REWARD: best[None]}
+    target: Target, unknowns: dict[str, Array], rows: Rows, is_complete: bool
+) -> dict[str, Float[Array, " numbers"]]:
+    """The numbers of every unknown, and quantities that depend on the data."""
+    numbers = {name: jnp.ravel(value) for name, value in unknowns.items()}
+    if target.action_site in unknowns:
+        numbers[BEST_REWARD] = jnp.max(unknowns[target.action_site] @ rows.contexts[0])[None]
+    if is_complete:
+        densities = log_densities(target, unknowns, rows)
+        numbers[LOG_LIKELIHOOD] = densities.log_likelihood[None]
+        numbers[LOG_JOINT] = densities.log_joint[None]
+    return numbers
+
+
+def _ranks(key: Array, drawn: dict[str, Array], true: dict[str, Array]) -> dict[str, Array]:
+    """How many draws lie below the truth; draws that equal it do so at random, as many as may be."""
+
+    def rank(drawn: Float[Array, "draws n"], true: Float[Array, " n"]) -> Int[Array, " n"]:
+        below, equal = (drawn < true).sum(0), (drawn == true).sum(0)
+        return below + jax.random.randint(key, below.shape, 0, equal + 1)
+
+    return jax.tree.map(rank, drawn, true)
+
+
+def _mean_and_z(
+    values: Float[np.ndarray, "simulations numbers"], expected: float
+) -> tuple[float, float]:
+    """The mean, and its distance from what is expected in standard errors over simulations."""
+    each = values.mean(1)
+    if len(each) < 2:
+        return float(each.mean()), 0.0
+    distance, error = each.mean() - expected, each.std(ddof=1) / np.sqrt(len(each))
+    z = distance / error if error > 0 else np.inf * np.sign(distance) if distance else 0.0
+    return float(each.mean()), float(z)
 
 
 def _ecdf(ranks: Int[np.ndarray, " simulations"], draws: int) -> Float[np.ndarray, " grid"]:

@@ -2,9 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,11 +13,14 @@ from jax import Array
 
 from ...models import Data, Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..backend import Backend, Posterior
 from ..gaussian.closed_form import ClosedForm
 from ..observation import as_context
 from ..programs.nuts import Nuts
-from .discrepancy import distances, errors, summarise
+from ..progress import Task, task
+from ..status import Status, Trouble, TroubleWarning, warn_of_trouble
+from .discrepancy import Summary, distances, errors, summarise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +55,7 @@ class Comparison:
             `best_tv`, total variation distance of the probabilities of being best; `seconds` of
             `condition` and `posterior` once compiled; `compile_seconds`, by how much the first run, with
             `init`, was slower (next to nothing if a backend of this form has run before); and
-            `status`, "ok" or the troubles of the posterior in words.
+            `status`, "ok" or the troubles of either run in words.
         by_level: the columns from `mean_error` to `coverage` by backend and level.
         best: (actions, backends) probability of each action to be best in `context`.
         posteriors: backend's name -> its posterior.
@@ -135,8 +139,11 @@ def compare(
     context: Any = None,
     draws: int = 2000,
     key: Array | None = None,
+    progress: bool | None = None,
 ) -> Comparison:
     """Condition every backend on the same data and measure how far it is from a reference.
+
+    Warns, with a `TroubleWarning`, of backends whose status is not ok, the reference among them.
 
     Example:
         >>> from mixts.inference import Factored, compare
@@ -159,6 +166,7 @@ def compare(
         draws: the number of draws of each posterior. Distances of draws have a Monte Carlo error
             of the order `1 / sqrt(draws)`, which the reference's own row shows.
         key: source of all randomness; `jax.random.key(0)` by default.
+        progress: whether to show a progress bar; by default, if it takes longer than two seconds.
     """
     import pandas as pd
 
@@ -168,31 +176,28 @@ def compare(
     key = jax.random.key(0) if key is None else key
     built = {name: _build(name, source, hierarchy) for name, source in sources.items()}
 
-    posteriors, keys, intervals, rows, level_rows, best = {}, {}, {}, {}, {}, {}
-    standard = None
-    for position, (name, backend) in enumerate(built.items()):
-        key_run, key_rerun, keys[name], key_redraw = jax.random.split(
-            jax.random.fold_in(key, position), 4
-        )
-        posteriors[name], *first = _timed(backend, key_run, data)
-        again, *second = _timed(backend, key_rerun, data)  # without compiling
-        _check_levels(name, posteriors[name], hierarchy)
-        found = summarise(posteriors[name], hierarchy, where, keys[name], draws)
-        intervals[name] = found.intervals
-        best[name] = found.best
-        if standard is None:
-            standard = found
-            found = summarise(again, hierarchy, where, key_redraw, draws)
+    with task("compare", 3 * len(built), "steps", progress) as bar, warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", TroubleWarning
+        )  # of one posterior; below they are all named
+        measured = {}
+        for position, (name, backend) in enumerate(built.items()):
+            own = jax.random.fold_in(key, position)
+            measured[name] = _measure(name, backend, hierarchy, data, where, draws, own, bar)
+    rows, level_rows = {}, {}
+    standard = measured[chosen].found
+    for name, (_, _, found, again, times, status) in measured.items():
+        found = again if name == chosen else found
         parts = {level.name: distances(level.name, found, standard) for level in hierarchy.levels}
         level_rows |= {(name, level): errors([part]) for level, part in parts.items()}
         rows[name] = {
             "reference": name == chosen,
             **errors(list(parts.values())),
             "best_tv": 0.5 * np.abs(found.best - standard.best).sum(),
-            "seconds": second[1],
-            "compile_seconds": max(sum(first) - sum(second), 0.0),
-            "status": str(posteriors[name].status),
+            **times,
+            "status": str(status),
         }
+    warn_of_trouble("compare", {name: row["status"] for name, row in rows.items()})
     actions = hierarchy.actions
     labels = pd.Index(actions.labels or range(actions.size), name=actions.name)
     return Comparison(
@@ -201,20 +206,71 @@ def compare(
             list(level_rows.values()),
             pd.MultiIndex.from_tuples(level_rows, names=["backend", "level"]),
         ),
-        best=pd.DataFrame(best, labels).rename_axis(columns="backend"),
-        posteriors=posteriors,
-        intervals=intervals,
+        best=pd.DataFrame({k: each.found.best for k, each in measured.items()}, labels).rename_axis(
+            columns="backend"
+        ),
+        posteriors={name: each.posterior for name, each in measured.items()},
+        intervals={name: each.found.intervals for name, each in measured.items()},
         hierarchy=hierarchy,
         context=where,
         draws=draws,
-        keys=keys,
+        keys={name: each.key for name, each in measured.items()},
     )
+
+
+class _Measured(NamedTuple):
+    """Two runs of a backend: the first one's posterior and the key of its draws, and both summarised."""
+
+    posterior: Posterior
+    key: Array
+    found: Summary
+    again: Summary
+    times: dict[str, float]
+    status: Status
+
+
+def _measure(
+    name: str,
+    backend: Backend[Any],
+    hierarchy: Hierarchy,
+    data: Data,
+    context: Array,
+    draws: int,
+    key: Array,
+    bar: Task,
+) -> _Measured:
+    """Run a backend twice, the second time without compiling."""
+    key_run, key_rerun, key_draws, key_redraw = jax.random.split(key, 4)
+    bar.say(f"compare: {name}, first run")
+    posterior, *first = _timed(backend, key_run, data)
+    _check_levels(name, posterior, hierarchy)
+    bar.advance()
+    bar.say(f"compare: {name}, second run")
+    rerun, *second = _timed(backend, key_rerun, data)
+    bar.advance()
+    bar.say(f"compare: {name}, draws")
+    found = summarise(posterior, hierarchy, context, key_draws, draws)
+    again = summarise(rerun, hierarchy, context, key_redraw, draws)
+    bar.advance()
+    compiling = max(sum(first) - sum(second), 0.0)
+    times = {"seconds": second[1], "compile_seconds": compiling}
+    status = _status([posterior, rerun], [found, again])
+    return _Measured(posterior, key_draws, found, again, times, status)
+
+
+def _status(posteriors: Sequence[Posterior], summaries: Sequence[Summary]) -> Status:
+    """The first status that is not ok, of the posteriors and of their draws."""
+    for posterior in posteriors:
+        if not posterior.status.ok:
+            return posterior.status
+    drawn = [draws for summary in summaries for draws in summary.draws.values()]
+    return Status({Trouble.NOT_FINITE: sum(np.sum(~np.isfinite(draws)) for draws in drawn)})
 
 
 def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[dict[str, Any], str]:
     """Every backend by its name, the reference first, and the reference's name."""
     if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"compare: got {hierarchy!r}; expected a Hierarchy")
+        raise TypeError(f"compare: got {short(hierarchy)}; expected a Hierarchy")
     if not isinstance(data, Data):
         raise TypeError(
             f"compare: data is a {type(data).__name__}; expected Data(contexts, actions, rewards)"
@@ -223,14 +279,14 @@ def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[di
     example = "{'Laplace': Laplace, 'NUTS': lambda h: Nuts(h, chains=4)}"
     if not isinstance(backends, Mapping):
         raise TypeError(
-            f"compare: backends is {backends!r}; expected a dict from a name to a function from the "
+            f"compare: backends is {short(backends)}; expected a dict from a name to a function from the "
             f"hierarchy to a backend, such as {example}"
         )
     if not backends:
         raise ValueError(f"compare: backends is empty; expected at least one, such as {example}")
     for name, source in backends.items():
         if not isinstance(name, str) or not name.strip():
-            raise TypeError(f"compare: a backend has the name {name!r}; expected a text")
+            raise TypeError(f"compare: a backend has the name {short(name)}; expected a text")
         _check_source(f"backend '{name}'", source)
     if isinstance(reference, str):
         if reference in backends:
@@ -258,7 +314,7 @@ def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[di
 def _check_source(what: str, source: Any) -> None:
     if not isinstance(source, Backend) and not callable(source):
         raise TypeError(
-            f"compare: {what} is {source!r}; expected a function from the hierarchy to a backend, "
+            f"compare: {what} is {short(source)}; expected a function from the hierarchy to a backend, "
             "such as Laplace or lambda h: Nuts(h, chains=4), or a backend already built"
         )
 

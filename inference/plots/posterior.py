@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...models import Hierarchy
+from ...models.messages import short
 from ..backend import Posterior
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def plot_learning(
     from ...models.picture.look import COLOURS, DASHES, MARKERS, bare, blank
 
     if not isinstance(posteriors, Mapping) or not posteriors:
-        raise TypeError(f"got {posteriors!r}; expected a dictionary from rounds to posteriors")
+        raise TypeError(f"got {short(posteriors)}; expected a dictionary from rounds to posteriors")
     _known_levels(list(posteriors.values()), [level], component)
     rounds = np.array(sorted(posteriors))
     last = posteriors[int(rounds[-1])]
@@ -143,7 +144,7 @@ def _by_name(posteriors: Mapping[str, Any] | Posterior) -> dict[str, Any]:
         return {"posterior": posteriors}
     if not isinstance(posteriors, Mapping) or not posteriors:
         raise TypeError(
-            f"got {posteriors!r}; expected a posterior, or a dictionary of them by name"
+            f"got {short(posteriors)}; expected a posterior, or a dictionary of them by name"
         )
     return dict(posteriors)
 
@@ -153,7 +154,7 @@ def _known_levels(posteriors: list[Any], levels: Sequence[str] | None, component
     for posterior in posteriors:
         if not isinstance(posterior, Posterior):
             raise TypeError(
-                f"got {posterior!r}; expected a Posterior, as `backend.posterior(state)` is"
+                f"got {short(posterior)}; expected a Posterior, as `backend.posterior(state)` is"
             )
     first = posteriors[0].mean
     chosen = list(first) if levels is None else list(levels)

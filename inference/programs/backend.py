@@ -67,6 +67,11 @@ class ProgramBackend(Backend[State]):
         """One joint posterior draw of every level."""
         return _sample(self, key, state)
 
+    def sample_unknowns(self, key: Array, state: State, n: int) -> dict[str, Float[Array, "n ..."]]:
+        """`n` joint posterior draws of every site, by the names that a user knows."""
+        one = lambda k: self.target.unknowns(self.position(k, state), state.buffer)  # noqa: E731
+        return jax.lax.map(one, jax.random.split(key, n), batch_size=64)
+
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """`x' theta_i` for every action, of one posterior draw."""
         context = as_context(self.target, context)

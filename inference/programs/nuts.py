@@ -16,6 +16,7 @@ from ...models.arrays import is_concrete
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
 from ..observation import many_observations, one_observation
+from ..progress import reported
 from ..status import Status, Trouble
 from .backend import ProgramBackend
 from .target import Position
@@ -100,18 +101,21 @@ class Nuts(ProgramBackend[NutsState]):
                 f"Nuts target_accept is {self.target_accept}; expected between 0 and 1"
             )
 
+    @reported
     def init(self, key: Array | None = None, *, room: int = 0) -> NutsState:
         """Chains started at draws of the prior, and adapted to it."""
         key = jax.random.key(0) if key is None else key
         state = _start(self, key, capacity=max(self.capacity, room))
         return _continue(self, state, self.warmup + self.steps, self.steps)
 
+    @reported
     def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
         """One observation, and `steps` transitions of each chain."""
         rows = (part[None] for part in one_observation(self.target, context, action, reward))
         state = _observe(self, self.reserve(state, 1), *rows, is_batch=False)
         return _continue(self, state, self.steps, self.steps)
 
+    @reported
     def condition(self, state: NutsState, contexts: Any, actions: Any, rewards: Any) -> NutsState:
         """Many observations; the chains adapt to them from their present positions."""
         rows = many_observations(self.target, contexts, actions, rewards)[:3]
@@ -123,6 +127,7 @@ class Nuts(ProgramBackend[NutsState]):
         chosen = jax.random.randint(key, (), 0, len(jax.tree.leaves(state.bank)[0]))
         return jax.tree.map(lambda leaf: leaf[chosen], state.bank)
 
+    @reported
     def posterior(self, state: NutsState) -> Posterior:
         """Moments of `samples` further transitions of each chain, which the posterior draws from."""
         state = _continue(self, state, self.samples, self.samples)

@@ -12,9 +12,11 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
 
+from ...models.messages import short
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
 from ..observation import many_observations, one_observation
+from ..progress import reported
 from ..status import Status, Trouble
 from .backend import ProgramBackend
 from .guides import RATES, AdamGuide, GuideFactors, NaturalGuide
@@ -92,23 +94,28 @@ class Svi(ProgramBackend[SviState]):
     def __post_init__(self):
         super().__post_init__()
         if self.guide not in RATES:
-            raise ValueError(f"Svi guide is {self.guide!r}; expected one of {', '.join(RATES)}")
+            raise ValueError(
+                f"Svi guide is {short(self.guide)}; expected one of {', '.join(RATES)}"
+            )
         if not _guide(self).rate > 0.0:
             raise ValueError(
                 f"Svi learning_rate is {self.learning_rate}; expected a positive number"
             )
 
+    @reported
     def init(self, key: Array | None = None, *, room: int = 0) -> SviState:
         """The guide fitted to the prior."""
         key = jax.random.key(0) if key is None else key
         state, key_fit = _start(self, key, capacity=max(self.capacity, room))
         return _fit(self, state, key_fit, is_batch=True)
 
+    @reported
     def update(self, state: SviState, context: Any, action: Any, reward: Any) -> SviState:
         """One observation, and `steps` steps from the present guide."""
         rows = (part[None] for part in one_observation(self.target, context, action, reward))
         return _fit(self, *_observe(self, self.reserve(state, 1), *rows), is_batch=False)
 
+    @reported
     def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
         """Many observations, and `fit_steps` steps from the present guide."""
         rows = many_observations(self.target, contexts, actions, rewards)[:3]
@@ -119,6 +126,7 @@ class Svi(ProgramBackend[SviState]):
         """One draw of the guide."""
         return _position_like(self, state.buffer)(_factors(self, state).draw(key))
 
+    @reported
     def posterior(self, state: SviState) -> Posterior:
         """Moments of the guide: its own where a level's vectors are unknowns, else of `samples` draws.
 
@@ -131,11 +139,7 @@ class Svi(ProgramBackend[SviState]):
     @partial(jax.jit, static_argnames="n")
     def draws(self, key: Array, state: SviState, n: int) -> dict[str, Float[Array, "n ..."]]:
         """`n` draws of the guide, as every site: levels, learned scales and weights, noise."""
-
-        def one(key: Array) -> dict[str, Array]:
-            return self.target.unknowns(self.position(key, state), state.buffer)
-
-        return jax.lax.map(one, jax.random.split(key, n), batch_size=64)
+        return self.sample_unknowns(key, state, n)
 
     def status(self, state: SviState) -> Status:
         """The number of rejected observations, and whether the last fit has converged."""

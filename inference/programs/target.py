@@ -17,6 +17,7 @@ from ...models import Gaussian, Hierarchy, Reward
 from ...models.arrays import as_count
 from ...models.data import Observations, as_observations
 from ...models.declaration import Declaration
+from ...models.messages import short
 from ..buffer import Buffer
 
 __all__ = ["Position", "Target", "as_target"]
@@ -146,7 +147,7 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
         return Target(program, None, levels[-1], levels, program.num_actions, program.dim)
     if not callable(program):
         raise TypeError(
-            f"{backend}: got {program!r}; expected a Hierarchy, or a NumPyro program "
+            f"{backend}: got {short(program)}; expected a Hierarchy, or a NumPyro program "
             "program(contexts, actions, rewards)"
         )
     if dim is None:

@@ -205,3 +205,11 @@ def test_a_missing_file_is_missing(tmp_path):
 def test_a_missing_folder_is_missing(simulation, tmp_path):
     with pytest.raises(FileNotFoundError):
         simulation.save(tmp_path / "no folder" / "results.npz")
+
+
+def test_trouble_is_said_below_the_table(simulation):
+    lines = repr(simulation).splitlines()
+    assert lines[-2].startswith("A: 10 observations were ignored")
+    assert lines[-2].endswith("(in 5 of 5 runs)")
+    assert lines[-1] == "B: divergences: 5 (in 5 of 5 runs)"
+    assert "runs)" not in repr(Simulation({"A": part(5, rejected=0)}, 6))

@@ -17,6 +17,7 @@ from mixts.inference import (
     Status,
     Svi,
     Trouble,
+    TroubleWarning,
     compare,
 )
 from mixts.inference.judging import comparison
@@ -214,11 +215,9 @@ def test_text(moved):
 def test_trouble_is_said_in_words():
     truth = known(movies())
     nothing = Known(jax.tree.map(lambda mean: mean * jnp.nan, truth.mean), truth.sd)
-    found = of_movies(
-        {"bad": truth.moved(0.0, 1.0, Status({"made up": True})), "nothing": nothing},
-        lambda h: truth,
-        draws=20,
-    )
+    backends = {"bad": truth.moved(0.0, 1.0, Status({"made up": True})), "nothing": nothing}
+    with pytest.warns(TroubleWarning, match="compare: bad: made up: 1; nothing: means"):
+        found = of_movies(backends, lambda h: truth, draws=20)
     not_finite = Trouble.NOT_FINITE.sentence
     assert found.table["status"].tolist() == ["ok", "made up: 1", not_finite]
     assert found.table.loc["nothing", "mean_error":"mean_error_max"].isna().all()
@@ -240,8 +239,37 @@ def test_fits_that_did_not_converge_are_counted():
             return Status({Trouble.UNCONVERGED: state})
 
     truth = known(movies())
-    found = of_movies({"stopped": Stopped(truth.mean, truth.sd)}, lambda h: truth, draws=20)
+    with pytest.warns(TroubleWarning, match="stopped: 3 fits"):
+        found = of_movies({"stopped": Stopped(truth.mean, truth.sd)}, lambda h: truth, draws=20)
     assert found.table.loc["stopped", "status"] == "3 fits stopped before they had converged"
+
+
+def test_trouble_of_the_reference_of_a_second_run_and_of_draws_is_shown():
+    """A reference that cannot be relied on makes all numbers of the table meaningless."""
+    truth = known(movies())
+    runs: list[int] = []
+
+    class Moody(Known):
+        """Nothing is wrong with its first run."""
+
+        def init(self, key=None, *, room=0):
+            runs.append(1)
+            return jnp.asarray(len(runs))
+
+        def status(self, state):
+            return Status({Trouble.STUCK: state == 2})
+
+    class Broken(Known):
+        """Its moments are finite, its draws are not."""
+
+        def sample(self, key, state):
+            return jax.tree.map(lambda draw: draw * jnp.nan, super().sample(key, state))
+
+    backends = {"fine": truth, "broken": Broken(truth.mean, truth.sd)}
+    with pytest.warns(TroubleWarning, match="reference: 1 chains hardly move"):
+        found = of_movies(backends, lambda h: Moody(truth.mean, truth.sd), draws=20)
+    words = {name: found.table.loc[name, "status"].split()[0] for name in found.table.index}
+    assert words == {"reference": "1", "fine": "ok", "broken": "means,"}
 
 
 def test_one_key_one_answer():
