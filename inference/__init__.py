@@ -7,7 +7,7 @@ from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
-from .judging.evidence import EmpiricalBayes, empirical_bayes, log_evidence
+from .judging.evidence import log_evidence
 from .plots.posterior import plot_forest, plot_learning
 from .programs.nuts import Nuts
 from .programs.svi import Svi
@@ -19,7 +19,7 @@ __all__ = [
     "Choice",
     "ClosedForm",
     "Comparison",
-    "EmpiricalBayes",
+
     "Factored",
     "Laplace",
     "Nuts",
@@ -30,7 +30,7 @@ __all__ = [
     "best_backend",
     "calibrate",
     "compare",
-    "empirical_bayes",
+
     "log_evidence",
     "plot_forest",
     "plot_learning",
