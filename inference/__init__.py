@@ -7,6 +7,7 @@ from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
+from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
 from .judging.evidence import log_evidence
 from .plots.posterior import plot_forest, plot_learning
 from .programs.nuts import Nuts
@@ -19,7 +20,7 @@ __all__ = [
     "Choice",
     "ClosedForm",
     "Comparison",
-
+    "EmpiricalBayes",
     "Factored",
     "Laplace",
     "Nuts",
@@ -30,7 +31,7 @@ __all__ = [
     "best_backend",
     "calibrate",
     "compare",
-
+    "empirical_bayes",
     "log_evidence",
     "plot_forest",
     "plot_learning",

@@ -3,7 +3,8 @@
 All vectors are integrated out. Actions given the levels above send a whitened block of at most `d` rows
 each, `e_i = A_i eps + N(0, I)` with standard normal `eps` of as many numbers as stand above; stacked,
 
-    -2 log p(y) = n log(2 pi sigma^2) + unexplained + sum_i log det D_i + log det(I + A A') + e' (I + A A')^{-1} e.
+    -2 log p(y) = n log(2 pi sigma^2) + unexplained
+                  + sum_i log det D_i + log det(I + A A') + e' (I + A A')^{-1} e.
 
 Both determinants come from triangular factors of stacked rows, never from sums of squares, so that wide
 priors and collinear effects keep their digits in float32. Square roots of covariances may be singular, or
@@ -24,7 +25,7 @@ from ...models.hierarchy import Hierarchy
 from .square_roots import transpose
 from .sufficient_statistics import RewardStatistics
 
-__all__ = ["GaussianLevel", "gaussian_levels", "log_density_of_rewards"]
+__all__ = ["GaussianLevel", "gaussian_levels", "log_density_of_rewards", "prior_means"]
 
 
 class GaussianLevel(eqx.Module):
@@ -72,17 +73,21 @@ def log_density_of_rewards(
     levels: tuple[GaussianLevel, ...], noise: Float[Array, ""], statistics: RewardStatistics
 ) -> Float[Array, ""]:
     """The log density of all rewards, given their statistics; `noise` is a standard deviation."""
-    contexts = statistics.contexts / noise
-    mean, own, factor = _actions_in_standard_normals(levels, statistics)
+    contexts, actions = statistics.contexts / noise, levels[-1]
+    mean = prior_means(levels, statistics)
     residual = statistics.rewards / noise - jnp.einsum("kde,ke->kd", contexts, mean)
-    # What an action has of its own: `D = I + B B'` with `B = contexts own`, and `D = C' C`.
-    own_part = contexts @ own
-    chol = _factor_of_sum(transpose(own_part))
-    log_determinant = jnp.log(jnp.abs(jnp.diagonal(chol, axis1=-2, axis2=-1))).sum()
-    residual = solve_triangular(chol, residual[..., None], trans=1)[..., 0].ravel()
+    log_determinant = jnp.zeros((), residual.dtype)
+    shared = contexts @ _shared_roots(levels, statistics)
+    if not actions.is_joint:
+        # What an action has of its own: `D = I + B B' = C' C`, with `B = contexts own / noise`.
+        own = jnp.broadcast_to(actions.root, (actions.size, *contexts.shape[1:]))
+        C = _factor_of_sum(transpose(contexts @ own[statistics.actions]))
+        log_determinant += jnp.log(jnp.abs(jnp.diagonal(C, axis1=-2, axis2=-1))).sum()
+        residual = solve_triangular(C, residual[..., None], trans=1)[..., 0]
+        shared = solve_triangular(C, shared, trans=1)
+    residual = residual.ravel()
     distance = residual @ residual
-    if factor.shape[-1]:
-        shared = solve_triangular(chol, contexts @ factor, trans=1)
+    if shared.shape[-1]:
         A = shared.reshape(residual.size, -1)
         half, distance = _half_log_determinant_and_distance(A, residual)
         log_determinant += half
@@ -91,38 +96,60 @@ def log_density_of_rewards(
     return -(normaliser + 0.5 * (unexplained + distance) + log_determinant)
 
 
-def _actions_in_standard_normals(
+def prior_means(
     levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
-) -> tuple[Float[Array, "k d"], Float[Array, "k d d"], Float[Array, "k d N"]]:
-    """Each action with statistics as `mean + own eps_i + factor eps`, `eps` shared by all."""
+) -> Float[Array, "k d"]:
+    """The prior mean of every action that has statistics."""
     *above, actions = levels
-    k, dim = statistics.rewards.shape
+    dim = statistics.rewards.shape[1]
     means: dict[str, Array] = {}
-    rows: dict[str, Array] = {}
-    widths = [level.size * dim for level in above] + [actions.size * dim] * actions.is_joint
-    total, start = sum(widths), 0
     for level in above:
         mean = jnp.broadcast_to(level.mean, (level.size, dim))
+        parts = [arrows.mix(means[parent]) for parent, arrows in level.arrows.items()]
+        means[level.name] = sum(parts, mean)
+    mean = jnp.broadcast_to(actions.mean, (actions.size, dim))[statistics.actions]
+    return sum(_mixed(actions, means, statistics), mean)
+
+
+def _shared_roots(
+    levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
+) -> Float[Array, "k d N"]:
+    """The square root of what actions with statistics share, by rows: `cov(theta_i, theta_j) = r_i r_j'`.
+
+    As in `linear_model.joint_prior`, a level's rows are its parents', mixed, and its own root in
+    columns of its own.
+    """
+    *above, actions = levels
+    dim = statistics.rewards.shape[1]
+    total = dim * (sum(level.size for level in above) + actions.size * actions.is_joint)
+    rows: dict[str, Array] = {}
+    start = 0
+    for level in above:
         own = level.joint_root(dim)
         row = jnp.zeros((level.size, dim, total), own.dtype)
         row = row.at[..., start : start + own.shape[-1]].set(own)
         for parent, arrows in level.arrows.items():
-            mean = mean + arrows.mix(means[parent])
             row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
-        means[level.name], rows[level.name] = mean, row
+        rows[level.name] = row
         start += own.shape[-1]
-    which = statistics.actions
-    mean = jnp.broadcast_to(actions.mean, (actions.size, dim))[which]
-    factor = jnp.zeros((k, dim, total), mean.dtype)
-    for parent, arrows in actions.arrows.items():
-        mean = mean + jax.vmap(lambda i, a=arrows, p=parent: a.mix_one(i, means[p]))(which)
-        mix = jax.vmap(arrows.mix_one, in_axes=(None, -1), out_axes=-1)
-        factor = factor + jax.vmap(lambda i, mix=mix, p=parent: mix(i, rows[p]))(which)
+    shared = jnp.zeros((*statistics.rewards.shape, total), actions.root.dtype)
     if actions.is_joint:
-        factor = factor.at[..., start:].set(actions.joint_root(dim)[which])
-        return mean, jnp.zeros((k, dim, dim), mean.dtype), factor
-    own = jnp.broadcast_to(actions.root, (actions.size, dim, dim))[which]
-    return mean, own, factor
+        shared = shared.at[..., start:].set(actions.joint_root(dim)[statistics.actions])
+    return sum(_mixed(actions, rows, statistics), shared)
+
+
+def _mixed(
+    actions: GaussianLevel, above: dict[str, Array], statistics: RewardStatistics
+) -> list[Array]:
+    """By parent, the weighted sum of what is above, vectors or rows, for actions with statistics."""
+
+    def from_parent(parent: str) -> Array:
+        mix = actions.arrows[parent].mix_one
+        if above[parent].ndim == 3:
+            mix = jax.vmap(mix, in_axes=(None, -1), out_axes=-1)
+        return jax.vmap(lambda i: mix(i, above[parent]))(statistics.actions)
+
+    return [from_parent(parent) for parent in actions.arrows]
 
 
 def _factor_of_sum(B: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:

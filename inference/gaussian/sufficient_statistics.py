@@ -1,4 +1,4 @@
-"""What Gaussian rewards say of their actions, whatever the prior and the noise: their sufficient statistics.
+"""Sufficient statistics of Gaussian rewards: what they say of their actions, whatever the prior.
 
 With rewards `y = x' theta_i + N(0, sigma^2)` all that matters of the rows of action `i` are the sums of
 `x x'`, `x y` and `y^2`, and how many rows there are. They do not depend on means, covariances, weights or
