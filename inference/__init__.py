@@ -7,7 +7,8 @@ from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
-from .judging.evidence import EmpiricalBayes, empirical_bayes, log_evidence
+from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
+from .judging.evidence import log_evidence
 from .plots.posterior import plot_forest, plot_learning
 from .programs.nuts import Nuts
 from .programs.svi import Svi

@@ -42,6 +42,8 @@ class Trouble(StrEnum):
     NOISY = "noisy"
     NOT_FINITE = "not_finite"
     UNDETERMINED = "undetermined"
+    AT_ZERO = "at_zero"
+    WIDENED = "widened"
     STEP_LIMIT = "step_limit"
     FAILED = "failed"
 
@@ -64,6 +66,10 @@ _SENTENCES = {
     "particles",
     Trouble.NOT_FINITE: "means, covariances or the evidence are not finite: check the model and the data",
     Trouble.UNDETERMINED: "the data leave a variance free: it could as well be zero or infinite",
+    Trouble.AT_ZERO: "{n} covariances have a variance or a direction that is zero where the evidence is "
+    "highest: the smallest number stands for it; a simpler model explains the data as well",
+    Trouble.WIDENED: "a fitted covariance is closer to singular than this precision can hold, and was "
+    "widened: rescale the contexts, or use float64",
     Trouble.STEP_LIMIT: "stopped at max_steps before the evidence had converged: raise max_steps",
     Trouble.FAILED: "the optimiser could not improve the evidence: check the data and the starting "
     "values",

@@ -1,0 +1,206 @@
+"""The log evidence of a linear-Gaussian hierarchy, from sufficient statistics.
+
+All vectors are integrated out. Actions given the levels above send a whitened block of at most `d` rows
+each, `e_i = A_i eps + N(0, I)` with standard normal `eps` of as many numbers as stand above; stacked,
+
+    -2 log p(y) = n log(2 pi sigma^2) + unexplained
+                  + sum_i log det D_i + log det(I + A A') + e' (I + A A')^{-1} e.
+
+Both determinants come from triangular factors of stacked rows, never from sums of squares, so that wide
+priors and collinear effects keep their digits in float32. Square roots of covariances may be singular, or
+zero: nothing is divided by them. Costs O(n d^2) once, then O(m N min(m, N)) for `m = d` times the number
+of actions with rewards and `N` numbers above, and the same for the gradient, in O(m N) memory.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
+
+from ...models.hierarchy import Hierarchy
+from .square_roots import transpose
+from .sufficient_statistics import RewardStatistics
+
+__all__ = ["GaussianLevel", "gaussian_levels", "log_density_of_rewards", "prior_means"]
+
+
+class GaussianLevel(eqx.Module):
+    """A level as square roots: `z_i = mean_i + sum_p W_p z_p + root_i eps_i`.
+
+    Attributes:
+        mean: (), (d,) or (size, d).
+        root: a square root of the covariance: (d, d), (size, d, d) or, where it is joint, that of all
+            numbers of the level. It may be singular.
+        arrows: parent level's name -> its weights as an operator.
+        name: the name of the level.
+        size: its number of vectors.
+        is_joint: whether the root ties all vectors together.
+    """
+
+    mean: Array
+    root: Array
+    arrows: dict[str, Any]
+    name: str = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    is_joint: bool = eqx.field(static=True)
+
+    def joint_root(self, dim: int) -> Float[Array, "size d n"]:
+        """The square root of the covariance of all vectors together, by rows."""
+        if self.is_joint:
+            return self.root.reshape(self.size, dim, -1)
+        own = jnp.broadcast_to(self.root, (self.size, dim, dim))
+        identity = jnp.eye(self.size, dtype=own.dtype)
+        return jnp.einsum("kde,kl->kdle", own, identity).reshape(self.size, dim, -1)
+
+
+def gaussian_levels(hierarchy: Hierarchy) -> tuple[GaussianLevel, ...]:
+    """The levels of a linear-Gaussian hierarchy, top to bottom."""
+
+    def one(level: Any) -> GaussianLevel:
+        cov = level.covariance(hierarchy.dim)
+        return GaussianLevel(
+            level.mean, cov.scale_tril(), level.arrows, level.name, level.size, cov.is_joint
+        )
+
+    return tuple(one(level) for level in hierarchy.levels)
+
+
+def log_density_of_rewards(
+    levels: tuple[GaussianLevel, ...], noise: Float[Array, ""], statistics: RewardStatistics
+) -> Float[Array, ""]:
+    """The log density of all rewards, given their statistics; `noise` is a standard deviation."""
+    contexts, actions = statistics.contexts / noise, levels[-1]
+    mean = prior_means(levels, statistics)
+    residual = statistics.rewards / noise - jnp.einsum("kde,ke->kd", contexts, mean)
+    log_determinant = jnp.zeros((), residual.dtype)
+    shared = contexts @ _shared_roots(levels, statistics)
+    if not actions.is_joint:
+        # What an action has of its own: `D = I + B B' = C' C`, with `B = contexts own / noise`.
+        own = jnp.broadcast_to(actions.root, (actions.size, *contexts.shape[1:]))
+        C = _factor_of_sum(transpose(contexts @ own[statistics.actions]))
+        log_determinant += jnp.log(jnp.abs(jnp.diagonal(C, axis1=-2, axis2=-1))).sum()
+        residual = solve_triangular(C, residual[..., None], trans=1)[..., 0]
+        shared = solve_triangular(C, shared, trans=1)
+    residual = residual.ravel()
+    distance = residual @ residual
+    if shared.shape[-1]:
+        A = shared.reshape(residual.size, -1)
+        half, distance = _half_log_determinant_and_distance(A, residual)
+        log_determinant += half
+    unexplained = jnp.sum(jnp.square(statistics.unexplained / noise))
+    normaliser = statistics.count * (0.5 * jnp.log(2 * jnp.pi) + jnp.log(noise))
+    return -(normaliser + 0.5 * (unexplained + distance) + log_determinant)
+
+
+def prior_means(
+    levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
+) -> Float[Array, "k d"]:
+    """The prior mean of every action that has statistics."""
+    *above, actions = levels
+    dim = statistics.rewards.shape[1]
+    means: dict[str, Array] = {}
+    for level in above:
+        mean = jnp.broadcast_to(level.mean, (level.size, dim))
+        parts = [arrows.mix(means[parent]) for parent, arrows in level.arrows.items()]
+        means[level.name] = sum(parts, mean)
+    mean = jnp.broadcast_to(actions.mean, (actions.size, dim))[statistics.actions]
+    return sum(_mixed(actions, means, statistics), mean)
+
+
+def _shared_roots(
+    levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
+) -> Float[Array, "k d N"]:
+    """The square root of what actions with statistics share, by rows: `cov(theta_i, theta_j) = r_i r_j'`.
+
+    As in `linear_model.joint_prior`, a level's rows are its parents', mixed, and its own root in
+    columns of its own.
+    """
+    *above, actions = levels
+    dim = statistics.rewards.shape[1]
+    total = dim * (sum(level.size for level in above) + actions.size * actions.is_joint)
+    rows: dict[str, Array] = {}
+    start = 0
+    for level in above:
+        own = level.joint_root(dim)
+        row = jnp.zeros((level.size, dim, total), own.dtype)
+        row = row.at[..., start : start + own.shape[-1]].set(own)
+        for parent, arrows in level.arrows.items():
+            row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
+        rows[level.name] = row
+        start += own.shape[-1]
+    shared = jnp.zeros((*statistics.rewards.shape, total), actions.root.dtype)
+    if actions.is_joint:
+        shared = shared.at[..., start:].set(actions.joint_root(dim)[statistics.actions])
+    return sum(_mixed(actions, rows, statistics), shared)
+
+
+def _mixed(
+    actions: GaussianLevel, above: dict[str, Array], statistics: RewardStatistics
+) -> list[Array]:
+    """By parent, the weighted sum of what is above, vectors or rows, for actions with statistics."""
+
+    def from_parent(parent: str) -> Array:
+        mix = actions.arrows[parent].mix_one
+        if above[parent].ndim == 3:
+            mix = jax.vmap(mix, in_axes=(None, -1), out_axes=-1)
+        return jax.vmap(lambda i: mix(i, above[parent]))(statistics.actions)
+
+    return [from_parent(parent) for parent in actions.arrows]
+
+
+def _factor_of_sum(B: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:
+    """Upper triangular `C` with `C' C = I + B' B`."""
+    n = B.shape[-1]
+    identity = jnp.broadcast_to(jnp.eye(n, dtype=B.dtype), (*B.shape[:-2], n, n))
+    return jnp.linalg.qr(jnp.concatenate([B, identity], axis=-2), mode="r")
+
+
+@jax.custom_jvp
+def _half_log_determinant_and_distance(
+    A: Float[Array, "m N"], e: Float[Array, " m"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`log det(I + A A') / 2` and `e' (I + A A')^{-1} e`."""
+    return _solved(A, e)[:2]
+
+
+@_half_log_determinant_and_distance.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Any, Any]:
+    # `d log det / 2 = tr((I + A A')^{-1} A dA')`, and `2 r' (de - dA w)` at the minimum, where a change
+    # of `w` makes no difference. QR's own derivative would cost several times as much.
+    (A, e), (dA, de) = primals, tangents
+    half, distance, r, w, C = _solved(A, e)
+    gain = _weighed(A, C)
+    return (half, distance), (jnp.sum(gain * dA), 2 * r @ (de - dA @ w))
+
+
+def _solved(A: Array, e: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """Both values, `w` and `r = e - A w` of the least squares `|e - A w|^2 + |w|^2`, and the factor.
+
+    Either `C' C = I + A' A` or, where that is smaller, `C' C = I + A A'`.
+    """
+    N = A.shape[1]
+    if A.shape[0] > N:
+        rows = jnp.concatenate([A, jnp.eye(N, dtype=A.dtype)])
+        column = jnp.concatenate([e, jnp.zeros(N, e.dtype)])[:, None]
+        factor = jnp.linalg.qr(jnp.concatenate([rows, column], axis=1), mode="r")
+        C, distance = factor[:N, :N], jnp.square(factor[N, N])
+        w = solve_triangular(C, factor[:N, N])
+        r = e - A @ w
+    else:
+        C = _factor_of_sum(A.T)
+        whitened = solve_triangular(C, e, trans=1)
+        distance = whitened @ whitened
+        r = solve_triangular(C, whitened)
+        w = A.T @ r
+    return jnp.log(jnp.abs(jnp.diagonal(C))).sum(), distance, r, w, C
+
+
+def _weighed(A: Array, C: Array) -> Float[Array, "m N"]:
+    """`(I + A A')^{-1} A`, which is `A (I + A' A)^{-1}`."""
+    if A.shape[0] > A.shape[1]:
+        return solve_triangular(C, solve_triangular(C, A.T, trans=1)).T
+    return solve_triangular(C, solve_triangular(C, A, trans=1))

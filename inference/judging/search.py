@@ -1,0 +1,348 @@
+"""The search of `empirical_bayes`: a start from the data, an ascent of the evidence, and what it found."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from ...models import Data, Hierarchy
+from ..gaussian.evidence import log_density_of_rewards, prior_means
+from ..gaussian.sufficient_statistics import RewardStatistics, reward_statistics
+from .free_numbers import FreeNumbers, Part
+
+__all__ = ["FLAT", "Point", "Search", "ascend", "at_zero", "has_converged", "on_a_ridge", "start"]
+
+# A variance that can be made this many times larger or smaller ...
+_FACTOR = 1000.0
+# ... without losing this much log evidence is not determined by the data.
+FLAT = 0.1
+# No evidence is lost below this.
+_NOTHING = 1e-6
+# A search has converged where the slope of the log evidence is below this, in units of the start.
+_SLOPE = 1e-4
+# What standard deviations are first tried at, in units of the data, and declared weights multiplied by.
+_TRIED = 10.0 ** np.arange(-3.0, 1.5, 0.5)
+_TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
+# A spread below the first, in units of the start, is tried again from the second.
+_SMALL, _AGAIN = 0.03, 0.3
+# Correlations whose smallest eigenvalue is below this are singular.
+_SINGULAR = 1e-6
+
+
+class Point(NamedTuple):
+    """Free numbers, minus their log evidence and its slope, and the steps that led there."""
+
+    vector: np.ndarray
+    loss: float
+    slope: np.ndarray
+    steps: int = 0
+
+
+class Search:
+    """The log evidence as a function of a vector of free numbers."""
+
+    def __init__(self, numbers: FreeNumbers, statistics: RewardStatistics):
+        self.numbers, self.statistics = numbers, statistics
+        declared, self.unravel = ravel_pytree(numbers.declared())
+        self.declared = np.asarray(declared)
+        ends = np.cumsum([numbers.size for numbers in numbers.declared()])
+        starts = [0, *ends[:-1]]
+        self.places = {
+            part: slice(int(a), int(b))
+            for part, a, b in zip(numbers.parts, starts, ends, strict=True)
+        }
+
+    def at(self, vector: np.ndarray, steps: int = 0) -> Point:
+        """The evidence at some free numbers."""
+        loss, slope = _loss_and_slope(jnp.asarray(vector), self.numbers, self.statistics)
+        return Point(np.asarray(vector), float(loss), np.asarray(slope), steps)
+
+    def shaped(self, vector: np.ndarray, part: Part) -> np.ndarray:
+        """The free numbers of one part, in their shape."""
+        return np.asarray(self.unravel(jnp.asarray(vector))[self.numbers.parts.index(part)])
+
+    def widened(self, vector: np.ndarray, precision: float) -> np.ndarray:
+        """The vector with spreads no smaller than a `Level` takes; see `FreeNumbers.least`."""
+        for part in self.places:
+            if part.is_spread:
+                numbers = self.numbers.least(part, self.shaped(vector, part), precision)
+                vector = self.with_part(vector, part, numbers)
+        return vector
+
+    def with_part(self, vector: np.ndarray, part: Part, numbers: np.ndarray) -> np.ndarray:
+        """The vector with other numbers for one part."""
+        changed = np.array(vector)
+        changed[self.places[part]] = np.ravel(numbers)
+        return changed
+
+
+@jax.jit
+def _loss_and_slope(
+    vector: Array, numbers: FreeNumbers, statistics: RewardStatistics
+) -> tuple[Array, Array]:
+    def loss(vector: Array) -> Array:
+        _, unravel = ravel_pytree(numbers.declared())
+        return -log_density_of_rewards(*numbers.at(unravel(vector)), statistics)
+
+    return jax.value_and_grad(loss)(vector)
+
+
+@jax.jit
+def _predicted(vector: Array, numbers: FreeNumbers, statistics: RewardStatistics) -> Array:
+    """What is expected of the rewards that stand for all, before any is seen."""
+    _, unravel = ravel_pytree(numbers.declared())
+    mean = prior_means(numbers.at(unravel(vector))[0], statistics)
+    return jnp.einsum("kde,ke->kd", statistics.contexts, mean).ravel()
+
+
+@jax.jit
+def _pulled(
+    vector: Array, cotangent: Array, numbers: FreeNumbers, statistics: RewardStatistics
+) -> Array:
+    """The transpose of the derivative of `_predicted`."""
+    return jax.vjp(lambda v: _predicted(v, numbers, statistics), vector)[1](cotangent)[0]
+
+
+# The start ---------------------------------------------------------------------------------------
+
+
+def start(
+    hierarchy: Hierarchy, data: Data, parts: tuple[Part, ...]
+) -> tuple[Search, Point, np.ndarray]:
+    """The problem in units of the data, a start, and how large steps from it should be.
+
+    Means start at least squares and the noise at the variance within actions; the other spreads one by
+    one at the best of several orders of magnitude. Nothing depends on what was declared for them,
+    except where it makes no difference: then it stays.
+    """
+    contexts, actions, rewards = (jnp.asarray(np.asarray(rows)) for rows in data)
+    every = reward_statistics(
+        contexts.astype(float), actions, rewards.astype(float), hierarchy.num_actions
+    )
+    statistics = every.select(jnp.asarray(np.unique(np.asarray(actions))))
+    n, factors = max(len(data), 1), np.asarray(statistics.factors)
+    *sizes, reward_size = np.sqrt(np.sum(factors**2, axis=(0, 1)) / n)
+    units = 1.0 / np.where(np.array(sizes) > 0, sizes, 1.0)
+    plain = Search(FreeNumbers.of(hierarchy, parts, 1.0, units), statistics)
+    vector, residual = _least_squares(plain)
+    unexplained = np.sum(np.square(statistics.unexplained))
+    unit = np.sqrt((np.sum(residual**2) + unexplained) / n)
+    unit = unit if unit > 1e-10 * reward_size else reward_size or 1.0
+    search = Search(FreeNumbers.of(hierarchy, parts, unit, unit * units), statistics)
+    ranks = np.abs(np.diagonal(statistics.contexts, axis1=1, axis2=2)) * units > 1e-9
+    within = unexplained / max(n - ranks.sum(), 1) / unit**2
+    scales = np.ones_like(vector)
+    for part, place in search.places.items():
+        if part.what == "mean":
+            vector[place] /= unit
+            scales[place] = 1 / np.sqrt(max(len(factors), 1))
+        elif part.is_spread:
+            declared = search.shaped(search.declared, part)
+            standard = np.asarray(search.numbers.standard(part, jnp.asarray(declared)))
+            noise = np.sqrt(within) if within > 0 else 0.7
+            first = (noise if part.what == "noise" else 0.7) * standard
+            vector = search.with_part(vector, part, first)
+    tried = [part for part in parts if part.what in ("cov", "weights")]
+    tried += [Part("noise")] * (Part("noise") in parts and not within > 0)
+    point = search.at(vector)
+    for part in tried * min(len(tried), 2):
+        point = _best_multiple(search, point, part)
+    for part, place in search.places.items():
+        if part.what != "mean":
+            scales[place] = np.abs(point.vector[place]).max()
+    return search, point, scales
+
+
+def _least_squares(search: Search) -> tuple[np.ndarray, np.ndarray]:
+    """The free numbers with means by least squares, nearest to those declared, and the residuals."""
+    from scipy.sparse.linalg import LinearOperator, lsmr
+
+    numbers, statistics, vector = search.numbers, search.statistics, search.declared.copy()
+    places = [place for part, place in search.places.items() if part.what == "mean"]
+    which = np.concatenate([np.arange(vector.size)[place] for place in places] or [[]]).astype(int)
+    expected = np.asarray(_predicted(vector, numbers, statistics))
+    residual = np.asarray(statistics.rewards).ravel() - expected
+    if not which.size:
+        return vector, residual
+
+    def forward(step: np.ndarray) -> np.ndarray:
+        moved = vector.copy()
+        moved[which] += step.ravel()
+        return np.asarray(_predicted(moved, numbers, statistics)) - expected
+
+    def back(rows: np.ndarray) -> np.ndarray:
+        return np.asarray(_pulled(vector, rows.ravel(), numbers, statistics))[which]
+
+    shape = residual.size, which.size
+    design = LinearOperator(shape, matvec=forward, rmatvec=back, dtype=float)  # pyright: ignore
+    step = lsmr(design, residual, atol=1e-12, btol=1e-12, maxiter=200)[0]
+    moved = residual - forward(step)
+    vector[which] += step
+    return vector, moved
+
+
+def _best_multiple(search: Search, point: Point, part: Part) -> Point:
+    """The best of several multiples of one unit, or of the declared weights."""
+    declared = search.shaped(search.declared, part)
+    standard = np.asarray(search.numbers.standard(part, jnp.asarray(declared)))
+    multiples = _TRIED_WEIGHTS if part.what == "weights" else _TRIED
+    points = [search.at(search.with_part(point.vector, part, m * standard)) for m in multiples]
+    finite = [tried for tried in points if np.isfinite(tried.loss)]
+    if not finite:
+        return point
+    losses = [tried.loss for tried in finite]
+    if max(losses) - min(losses) < _NOTHING:
+        return search.at(search.with_part(point.vector, part, declared))
+    return min([*finite, point], key=lambda tried: tried.loss)
+
+
+# The ascent --------------------------------------------------------------------------------------
+
+
+def has_converged(point: Point, scales: np.ndarray) -> bool:
+    """Whether the slope is zero, up to rounding."""
+    return bool(np.abs(point.slope * scales).max() <= _SLOPE + 1e-10 * abs(point.loss))
+
+
+def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> Point:
+    """The top of the evidence, or where the steps ran out.
+
+    Where a spread has become small the ascent is repeated from a larger one, since the slope is zero at
+    zero even where the evidence rises away from it.
+    """
+    best = _climb(search, first, scales, max_steps)
+    for _ in range(4):
+        again = _raise_small(search, best, scales)
+        if best.steps >= max_steps or (again is None and has_converged(best, scales)):
+            break
+        found = _climb(search, again or best, scales, max_steps)
+        gain, steps = best.loss - found.loss, found.steps
+        best = (found if gain > 0 else best)._replace(steps=steps)
+        if gain < _NOTHING and has_converged(best, scales):
+            break
+    return best
+
+
+def _climb(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> Point:
+    from scipy.optimize import minimize
+
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        point = search.at(x * scales)
+        return point.loss, point.slope * scales
+
+    left = max(max_steps - first.steps, 1)
+    options = {"maxiter": left, "maxfun": 20 * left, "ftol": 1e-15, "gtol": 1e-6, "maxcor": 30}
+    x = first.vector / scales
+    found = minimize(evaluate, x, jac=True, method="L-BFGS-B", options=options)
+    return search.at(found.x * scales, first.steps + int(found.nit))
+
+
+def _raise_small(search: Search, point: Point, scales: np.ndarray) -> Point | None:
+    """The same with small spreads made larger, or None if there are none."""
+    raised = point.vector.copy()
+    for part, place in search.places.items():
+        if part.is_spread:
+            numbers = search.shaped(raised, part)
+            own = search.shaped(scales, part)
+            on_diagonal = _diagonal(numbers)
+            small = on_diagonal & (np.abs(numbers) < _SMALL * own)
+            raised[place] = np.where(small, _AGAIN * own, numbers).ravel()
+    if np.array_equal(raised, point.vector):
+        return None
+    return search.at(raised, point.steps)
+
+
+def _diagonal(numbers: np.ndarray) -> np.ndarray:
+    """Which free numbers of a spread are standard deviations."""
+    if numbers.ndim < 2:
+        return np.ones(numbers.shape, bool)
+    return np.broadcast_to(np.eye(numbers.shape[-1], dtype=bool), numbers.shape)
+
+
+# What was found ----------------------------------------------------------------------------------
+
+
+def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
+    """Spreads that are zero, set to zero, and those that may as well be: their names."""
+    zero, free = [], []
+    for part, component in _components(search):
+        none, some, more, less = (
+            search.at(search.with_part(point.vector, part, numbers))
+            for numbers in _changed(search.shaped(point.vector, part), component)
+        )
+        if none.loss < point.loss + _NOTHING:
+            if some.loss < point.loss + FLAT:
+                free.append(part.name)
+            else:
+                zero.append(part.name)
+                point = none._replace(steps=point.steps)
+        elif min(more.loss, less.loss) < point.loss + FLAT:
+            free.append(part.name)
+    zero += [part.name for part in search.places if _is_singular(search, point, part)]
+    return point, zero, free
+
+
+def _components(search: Search) -> list[tuple[Part, np.ndarray]]:
+    """Every spread, by component of the vectors: which of its free numbers belong to it."""
+    dim, components = len(search.numbers.units), []
+    for part in search.places:
+        if part.is_spread:
+            shape = search.shaped(search.declared, part).shape
+            row = np.arange(shape[0] if len(shape) == 1 else shape[-2] if shape else 1) % dim
+            for j in range(dim if shape else 1):
+                mask = row == j
+                mask = mask[:, None] if len(shape) > 1 else mask if shape else mask[0]
+                components.append((part, np.broadcast_to(mask, shape)))
+    return components
+
+
+def _changed(numbers: np.ndarray, component: np.ndarray) -> list[np.ndarray]:
+    """A component of a spread at zero, at one unit, and a factor up and down."""
+    one = np.where(_diagonal(numbers), 1.0, 0.0)
+    others = [0.0 * numbers, one, np.sqrt(_FACTOR) * numbers, numbers / np.sqrt(_FACTOR)]
+    return [np.where(component, other, numbers) for other in others]
+
+
+def _is_singular(search: Search, point: Point, part: Part) -> bool:
+    """Whether a covariance with no variance of zero is singular."""
+    root = search.shaped(point.vector, part)
+    if part.what != "cov" or root.ndim < 2:
+        return False
+    root = np.tril(root)
+    deviations = np.linalg.norm(root, axis=-1, keepdims=True)
+    root = root / np.where(deviations > 0, deviations, 1.0)
+    eigenvalues = np.linalg.eigvalsh(root @ np.swapaxes(root, -1, -2))
+    return bool((eigenvalues[(deviations > 0).all((-1, -2))] < _SINGULAR).any())
+
+
+def on_a_ridge(search: Search, point: Point, skip: list[str]) -> list[str]:
+    """Spreads that can be exchanged for one another at no loss: their names.
+
+    By the curvature of the evidence in the logarithms of all parts as wholes.
+    """
+    parts = [p for p in search.places if p.what != "mean" and p.name not in skip]
+    step, columns = 1e-4, []
+
+    def along(vector: np.ndarray) -> np.ndarray:
+        slope = search.at(vector).slope * vector
+        return np.array([slope[search.places[part]].sum() for part in parts])
+
+    for part in parts:
+        numbers = search.shaped(point.vector, part)
+        up, down = (
+            along(search.with_part(point.vector, part, np.exp(sign * step) * numbers))
+            for sign in (1, -1)
+        )
+        columns.append((up - down) / (2 * step))
+    if not columns:
+        return []
+    curvature = np.array(columns)
+    values, directions = np.linalg.eigh((curvature + curvature.T) / 2)
+    flat = 0.5 * values * np.square(np.log(_FACTOR) / 2) < FLAT
+    involved = np.abs(directions[:, flat]).max(axis=1, initial=0.0) > 0.3
+    return [
+        part.name for part, found in zip(parts, involved, strict=True) if found and part.is_spread
+    ]
