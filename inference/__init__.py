@@ -11,7 +11,7 @@ from .judging.evidence import EmpiricalBayes, empirical_bayes, log_evidence
 from .plots.posterior import plot_forest, plot_learning
 from .programs.nuts import Nuts
 from .programs.svi import Svi
-from .status import Status, Trouble
+from .status import Status, Trouble, TroubleWarning
 
 __all__ = [
     "Backend",
@@ -27,6 +27,7 @@ __all__ = [
     "Status",
     "Svi",
     "Trouble",
+    "TroubleWarning",
     "best_backend",
     "calibrate",
     "compare",
