@@ -65,6 +65,10 @@ class Backend(Declaration, Generic[State]):
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """`x' theta_i` for every action, of one joint posterior draw."""
 
+    def sample_many(self, key: Array, state: State, n: int) -> dict[str, Float[Array, "n size d"]]:
+        """`n` joint posterior draws of every level, independent unless the backend says otherwise."""
+        return jax.vmap(lambda k: self.sample(k, state))(jax.random.split(key, n))
+
     @abstractmethod
     def posterior(self, state: State) -> "Posterior":
         """Marginal moments of every level, and draws."""
@@ -129,9 +133,13 @@ class Posterior(eqx.Module):
         return Status(found | {Trouble.NOT_FINITE: found.get(Trouble.NOT_FINITE, 0) + broken})
 
     def draw(self, key: Array, n: int) -> dict[str, Float[Array, "n size d"]]:
-        """`n` independent joint draws of every level."""
-        keys = jax.random.split(key, n)
-        return jax.vmap(lambda k: self.backend.sample(k, self.state))(keys)
+        """`n` joint draws of every level, as independent as the backend's are.
+
+        Those of a Gaussian or variational backend are independent. Those of `Nuts` are different draws
+        of its chains, which are correlated: `Nuts.diagnostics` says how many independent ones they are
+        worth.
+        """
+        return self.backend.sample_many(key, self.state, n)
 
     def to_arviz(self, key: Array | None = None, n: int = 1000) -> Any:
         """`n` joint draws as an ArviZ object with named dimensions; see `arviz_view`."""

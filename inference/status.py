@@ -38,6 +38,9 @@ class Trouble(StrEnum):
     INDEFINITE = "indefinite"
     DIVERGING = "diverging"
     STUCK = "stuck"
+    UNMIXED = "unmixed"
+    CORRELATED = "correlated"
+    SATURATED = "saturated"
     RISING = "rising"
     NOISY = "noisy"
     NOT_FINITE = "not_finite"
@@ -61,6 +64,12 @@ _SENTENCES = {
     Trouble.DIVERGING: "{n} transitions diverged, more than 1%: try centered=False, or a higher "
     "target_accept",
     Trouble.STUCK: "{n} chains hardly move or have no finite energy: check the program and the data",
+    Trouble.UNMIXED: "the chains disagree about {n} numbers (R-hat): they have not mixed, and draws are "
+    "not from the posterior. Run longer (warmup, samples), take dense_mass=True, scale the contexts, or "
+    "declare levels with tiny variances centered=False",
+    Trouble.CORRELATED: "the draws of {n} numbers are worth fewer than 100 independent ones: raise samples",
+    Trouble.SATURATED: "{n} trajectories, more than 10%, stopped at their longest: raise max_depth, take "
+    "dense_mass=True, or scale the contexts",
     Trouble.RISING: "the evidence lower bound is still rising: more steps would help",
     Trouble.NOISY: "the evidence lower bound is too noisy to tell: lower learning_rate, or use more "
     "particles",

@@ -17,8 +17,9 @@ from ..backend import Posterior
 from ..buffer import Buffer, empty, record
 from ..observation import many_observations, one_observation
 from ..progress import reported
-from ..status import Status, Trouble
+from ..status import Status, Trouble, warn_of_trouble
 from .backend import ProgramBackend
+from .mixing import num_correlated, num_unmixed, stand_still
 from .target import Position
 
 if TYPE_CHECKING:
@@ -32,35 +33,51 @@ class NutsState(NamedTuple):
 
     Attributes:
         chains: NumPyro's `HMCState`, with a leading axis over chains.
-        bank: unconstrained draws, site -> (draws, ...): what `sample` picks from.
+        bank: unconstrained draws, site -> (chains x draws, ...), the latest of each chain last.
+        seen: the number of observations that each draw of a chain conditions on.
         buffer: all observations.
         adapted_at: the number of observations when adaptation last began.
         divergences: the number of transitions that diverged outside adaptation.
+        saturated: the number of those whose trajectory was the longest allowed.
         transitions: the number of transitions outside adaptation.
         rejected: observations ignored inside `jit`: out of range, not finite, or no room.
     """
 
     chains: Any
     bank: dict[str, Array]
+    seen: Int[Array, " draws"]
     buffer: Buffer
     adapted_at: Int[Array, ""]
     divergences: Int[Array, ""]
+    saturated: Int[Array, ""]
     transitions: Int[Array, ""]
     rejected: Int[Array, ""]
 
 
-# Chains, their last positions (chains, kept, ...), and the numbers of divergences and transitions.
-_Run = tuple[Any, Position, Int[Array, "*chains"], Int[Array, "*chains"]]
+class _Run(NamedTuple):
+    """Chains after some transitions, their last positions, and counts outside adaptation."""
+
+    chains: Any
+    kept: Position
+    divergences: Int[Array, "*chains"]
+    saturated: Int[Array, "*chains"]
+    transitions: Int[Array, "*chains"]
 
 
 class Nuts(ProgramBackend[NutsState]):
     """NUTS on a hierarchy or on any NumPyro program, warm-started from round to round.
 
     The chains are part of the state. An observation is added to a buffer of fixed capacity, the chains'
-    energies are computed anew, and each chain makes `steps` transitions; `sample` picks one of the
-    latest draws. Step sizes and masses are adapted anew whenever the observations have doubled.
-    `posterior` continues the chains for `samples` transitions each; `draws` and `diagnostics` of its
-    state show every site, chain by chain, and whether the chains have mixed.
+    energies are computed anew, and each chain makes `steps` transitions. Step sizes and masses are
+    adapted anew whenever the observations have doubled. `posterior` continues the chains for `samples`
+    transitions each; `draws` and `diagnostics` of its state show every site, chain by chain.
+
+    `sample` starts from one of the latest draws of the chains, picked at random among those that
+    condition on at least 95% of the observations, and makes `steps` transitions of its own. So any
+    number of decisions can be made between two rewards: their draws have nothing in common but where
+    they started, which the transitions between make them forget. `status` looks at the latest
+    `window` draws of each chain, or all of a `posterior`: whether the chains agree (R-hat), what the
+    draws are worth, and whether trajectories reach their longest.
 
     Args:
         program: a `Hierarchy`, or a NumPyro program `program(contexts, actions, rewards)`.
@@ -70,6 +87,7 @@ class Nuts(ProgramBackend[NutsState]):
         steps: transitions of each chain after an observation.
         warmup: transitions of an adaptation.
         samples: transitions of each chain for `posterior`.
+        window: the latest draws of each chain that are kept.
         capacity: room for observations at first; it doubles outside `jit`.
         dense_mass: whether masses have correlations.
         target_accept: acceptance rate that step sizes aim at.
@@ -89,6 +107,7 @@ class Nuts(ProgramBackend[NutsState]):
     steps: int = eqx.field(default=4, static=True)
     warmup: int = eqx.field(default=200, static=True)
     samples: int = eqx.field(default=500, static=True)
+    window: int = eqx.field(default=100, static=True)
     capacity: int = eqx.field(default=1024, static=True)
     dense_mass: bool = eqx.field(default=False, static=True)
     target_accept: float = eqx.field(default=0.8, static=True)
@@ -106,7 +125,7 @@ class Nuts(ProgramBackend[NutsState]):
         """Chains started at draws of the prior, and adapted to it."""
         key = jax.random.key(0) if key is None else key
         state = _start(self, key, capacity=max(self.capacity, room))
-        return _continue(self, state, self.warmup + self.steps, self.steps)
+        return self._adapted(state)
 
     @reported
     def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
@@ -120,26 +139,50 @@ class Nuts(ProgramBackend[NutsState]):
         """Many observations; the chains adapt to them from their present positions."""
         rows = many_observations(self.target, contexts, actions, rewards)[:3]
         state = _observe(self, self.reserve(state, len(rows[0])), *rows, is_batch=True)
-        return _continue(self, state, self.warmup + self.steps, self.steps)
+        return self._adapted(state)
+
+    def _adapted(self, state: NutsState) -> NutsState:
+        """The state after an adaptation, with draws made after it alone."""
+        window = max(self.window, self.steps)
+        return _continue(self, state, self.warmup + window, window, anew=True)
 
     def position(self, key: Array, state: NutsState) -> Position:
-        """One of the latest draws of the chains."""
-        chosen = jax.random.randint(key, (), 0, len(jax.tree.leaves(state.bank)[0]))
-        return jax.tree.map(lambda leaf: leaf[chosen], state.bank)
+        """Where `steps` transitions lead from one of the latest draws."""
+        return _moved(self, key, state)
+
+    def sample_many(self, key: Array, state: NutsState, n: int) -> dict[str, Array]:
+        """`n` different draws of the chains: evenly spaced, in random order.
+
+        Where the state holds fewer, the chains run on.
+        """
+        key_chains, key_order = jax.random.split(key)
+        split = jax.random.split(key_chains, self.chains)
+        chains = state.chains._replace(rng_key=split)
+        banks, held, runs = [state.bank], state.seen.shape[0], state._replace(chains=chains)
+        while len(banks) * held * self.chains < n:
+            runs = _continue(self, runs, held, held)
+            banks.append(runs.bank)
+        return _picked(self, key_order, banks, state.buffer, n=n)
 
     @reported
     def posterior(self, state: NutsState) -> Posterior:
-        """Moments of `samples` further transitions of each chain, which the posterior draws from."""
-        state = _continue(self, state, self.samples, self.samples)
+        """Moments of `samples` further transitions of each chain, which the posterior draws from.
+
+        Warns, with a `TroubleWarning`, where its status is not ok.
+        """
+        state = _continue(self, state, self.samples, self.samples, anew=True)
         mean, cov = self.target.moments(state.bank, state.buffer)
-        return Posterior(mean, cov, None, self, state)
+        posterior = Posterior(mean, cov, None, self, state)
+        if is_concrete(state):
+            warn_of_trouble("posterior", {"Nuts": posterior.status})
+        return posterior
 
     @jax.jit
     def draws(self, state: NutsState) -> dict[str, Float[Array, "chains draws ..."]]:
         """The latest draws of every site: levels, learned scales and weights, noise.
 
         The state of a posterior, `posterior(state).state`, holds `samples` draws of each chain; any
-        other state the last `steps`.
+        other state the last `window`, of which the earlier ones condition on fewer observations.
         """
         one = partial(self.target.unknowns, buffer=state.buffer)
         sites = jax.lax.map(one, state.bank, batch_size=64)
@@ -150,8 +193,9 @@ class Nuts(ProgramBackend[NutsState]):
 
         The columns are `r_hat`, which should be below 1.01; `ess`, the bulk effective sample size, of
         at least 100 for each chain (Vehtari et al. 2021); `draws`, of all chains together; and
-        `divergences`, the number of transitions of all chains that diverged. Give it the state of a
-        `posterior`: a handful of draws is not enough.
+        `divergences`, the number of transitions of all chains that diverged. A number that is the
+        same in every draw though the chains move, as a constant of the program is, has an R-hat of one.
+        Give it the state of a `posterior`: a handful of draws is not enough.
         """
         import pandas as pd
 
@@ -164,28 +208,43 @@ class Nuts(ProgramBackend[NutsState]):
                 f"Nuts diagnostics: the state holds {kept} draws of each chain; expected at least 4: "
                 "give it posterior(state).state"
             )
-        rows = {}
+        rows, move = {}, not bool(stand_still(_flat(self, state)).any())
         for name, value in draws.items():
             rhat, ess = rhat_and_ess(value)
+            known = move & (np.ptp(value, axis=(0, 1)) == 0)
+            rhat, ess = np.where(known, 1.0, rhat), np.where(known, self.chains * kept, ess)
             rows[name] = {"r_hat": float(np.max(rhat)), "ess": float(np.min(ess))}
         table = pd.DataFrame.from_dict(rows, orient="index")
         return table.assign(draws=self.chains * kept, divergences=int(state.divergences))
 
     def status(self, state: NutsState) -> Status:
-        """The number of rejected observations, of divergent transitions and of stuck chains."""
-        chains = state.chains
+        """Rejected observations, divergences, and whether chains stand still, disagree or are too short."""
+        chains, draws = state.chains, _flat(self, state)
         stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
-        too_many = state.divergences > 0.01 * jnp.maximum(state.transitions, 1)
-        return Status(
-            {
-                Trouble.REJECTED: state.rejected,
-                Trouble.DIVERGING: jnp.where(too_many, state.divergences, 0),
-                Trouble.STUCK: jnp.sum(stuck),
-            }
-        )
+        made = jnp.maximum(state.transitions, 1)
+        counts = {
+            Trouble.REJECTED: state.rejected,
+            Trouble.DIVERGING: _beyond(0.01 * made, state.divergences),
+            Trouble.STUCK: jnp.sum(stuck | stand_still(draws)),
+            Trouble.UNMIXED: num_unmixed(draws, state.seen[0] == state.seen[-1]),
+            Trouble.CORRELATED: num_correlated(draws),
+            Trouble.SATURATED: _beyond(0.1 * made, state.saturated),
+        }
+        return Status(counts)
 
     def __repr__(self) -> str:
         return f"Nuts({self.target.source!r}, chains={self.chains}, steps={self.steps})"
+
+
+def _beyond(limit: Array, count: Array) -> Array:
+    """A count above its limit, and else zero."""
+    return jnp.where(count > limit, count, 0)
+
+
+def _flat(backend: Nuts, state: NutsState) -> Float[Array, "chains draws numbers"]:
+    """The draws of the bank as vectors of all unconstrained numbers."""
+    shape = backend.chains, state.seen.shape[0], -1
+    return jnp.concatenate([leaf.reshape(shape) for leaf in state.bank.values()], axis=-1)
 
 
 def _kernel(backend: Nuts, buffer: Buffer) -> tuple[Any, Any]:
@@ -220,40 +279,91 @@ def _advance(backend: Nuts, buffer: Buffer, chains: Any, count: Any, *, keep: in
     """
     step, _ = _adapting(backend, buffer, chains)  # only to set the kernel up
 
+    longest = 2**backend.max_depth - 1
+
     def one(i: Array, run: _Run) -> _Run:
-        chain, kept, diverged, made = run
-        counted = chain.i >= backend.warmup
-        chain = step(chain)
-        kept = jax.tree.map(lambda rows, z: rows.at[i % keep].set(z), kept, chain.z)
-        return chain, kept, diverged + (chain.diverging & counted), made + counted
+        counted = run.chains.i >= backend.warmup
+        chain = step(run.chains)
+        return _Run(
+            chain,
+            jax.tree.map(lambda rows, z: rows.at[i % keep].set(z), run.kept, chain.z),
+            run.divergences + (chain.diverging & counted),
+            run.saturated + ((chain.num_steps >= longest) & counted),
+            run.transitions + counted,
+        )
 
     def run(chain: Any) -> _Run:
         kept = jax.tree.map(lambda z: jnp.zeros((keep, *z.shape), z.dtype), chain.z)
         zero = jnp.zeros((), jnp.int32)
-        return jax.lax.fori_loop(0, count, one, (chain, kept, zero, zero))
+        return jax.lax.fori_loop(0, count, one, _Run(chain, kept, zero, zero, zero))
 
-    chains, kept, diverged, made = jax.vmap(run)(chains)
-    return chains, kept, diverged.sum(), made.sum()
+    return jax.vmap(run)(chains)
 
 
-@partial(jax.jit, static_argnames="keep")
-def _after(state: NutsState, run: _Run, count: Any, *, keep: int) -> NutsState:
-    """The state after a run of its chains over `count` transitions, with the last `keep` of each."""
-    chains, kept, diverged, made = run
-    last = (count - keep + jnp.arange(keep)) % jax.tree.leaves(kept)[0].shape[1]
+@partial(jax.jit, static_argnames=("keep", "anew"))
+def _after(state: NutsState, run: _Run, count: Any, *, keep: int, anew: bool) -> NutsState:
+    """The state after a run of its chains over `count` transitions, with the last `keep` of each.
+
+    They are all of the bank, or take the place of its oldest draws.
+    """
+    last = (count - keep + jnp.arange(keep)) % jax.tree.leaves(run.kept)[0].shape[1]
+    new = jax.tree.map(lambda leaf: leaf[:, last], run.kept)
+    seen = jnp.full(keep, state.buffer.num_observations)
+    if not anew:
+        size, chains = state.seen.shape[0], jax.tree.leaves(new)[0].shape[0]
+
+        def joined(old: Array, new: Array) -> Array:
+            old = old.reshape(chains, size, *new.shape[2:])
+            return jnp.concatenate([old, new], axis=1)[:, -size:]
+
+        new = jax.tree.map(joined, state.bank, new)
+        seen = jnp.concatenate([state.seen, seen])[-size:]
     return state._replace(
-        chains=chains,
-        bank=jax.tree.map(lambda leaf: leaf[:, last].reshape(-1, *leaf.shape[2:]), kept),
-        divergences=state.divergences + diverged,
-        transitions=state.transitions + made,
+        chains=run.chains,
+        bank=jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), new),
+        seen=seen,
+        divergences=state.divergences + run.divergences.sum(),
+        saturated=state.saturated + run.saturated.sum(),
+        transitions=state.transitions + run.transitions.sum(),
     )
 
 
-def _continue(backend: Nuts, state: NutsState, count: int, keep: int) -> NutsState:
-    """The state after `count` further transitions of each chain, with the last `keep` of each."""
-    room = max(backend.samples, backend.steps) if is_concrete(state) else keep
+def _continue(
+    backend: Nuts, state: NutsState, count: int, keep: int, *, anew: bool = False
+) -> NutsState:
+    """The state after `count` further transitions of each chain, of which the bank takes `keep`."""
+    shared = max(backend.samples, backend.steps, backend.window, keep)
+    room = shared if is_concrete(state) else keep
     run = _advance(backend, state.buffer, state.chains, count, keep=room)
-    return _after(state, run, count, keep=keep)
+    return _after(state, run, count, keep=keep, anew=anew)
+
+
+@jax.jit
+def _moved(backend: Nuts, key: Array, state: NutsState) -> Position:
+    """One of the latest draws, after `steps` transitions with randomness of the key."""
+    key_chain, key_draw, key_move = jax.random.split(key, 3)
+    n, size = state.buffer.num_observations, state.seen.shape[0]
+    recent = jnp.sum(state.seen >= n - n // 20)
+    chosen = jax.random.randint(key_chain, (), 0, backend.chains)
+    place = (chosen + 1) * size - jax.random.randint(key_draw, (), 1, recent + 1)
+    begin, step = _kernel(backend, state.buffer)
+    adapted = jax.tree.map(lambda leaf: leaf[chosen], state.chains.adapt_state)
+    start = jax.tree.map(lambda leaf: leaf[place], state.bank)
+    chain = begin(start, key_move, adapted.step_size, adapted.inverse_mass_matrix)
+    chain = chain._replace(i=jnp.full_like(chain.i, backend.warmup))  # nothing adapts any more
+    return jax.lax.fori_loop(0, backend.steps, lambda _, chain: step(chain), chain).z
+
+
+@partial(jax.jit, static_argnames="n")
+def _picked(
+    backend: Nuts, key: Array, banks: list[Position], buffer: Buffer, *, n: int
+) -> dict[str, Float[Array, "n size d"]]:
+    """The vectors of `n` draws, evenly spaced over all of the banks, in random order."""
+    positions = jax.tree.map(lambda *parts: jnp.concatenate(parts), *banks)
+    total = jax.tree.leaves(positions)[0].shape[0]
+    order = jax.random.permutation(key, jnp.asarray(np.arange(n) * total // n))
+    chosen = jax.tree.map(lambda leaf: leaf[order], positions)
+    return jax.lax.map(lambda z: backend.target.vectors(z, buffer), chosen, batch_size=64)
 
 
 def _adapting(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[Any, Any]:
@@ -273,7 +383,7 @@ def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
     begin, _ = _kernel(backend, buffer)
     chains = jax.vmap(begin)(starts, split(key_chains))
     zero = jnp.zeros((), jnp.int32)
-    return NutsState(chains, {}, buffer, zero, zero, zero, zero)
+    return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
 
 
 @partial(jax.jit, static_argnames="is_batch")

@@ -11,8 +11,8 @@ import pytest
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from mistakes import cases, check_refused
-from mixts.inference import Nuts, Trouble
-from mixts.models import Gaussian, Hierarchy, Level, linear
+from mixts.inference import ClosedForm, Nuts, Trouble, TroubleWarning, compare
+from mixts.models import Data, Gaussian, Hierarchy, Level, linear
 from sampling import (
     BAD,
     bad_rows,
@@ -28,7 +28,7 @@ from sampling import (
     unoptimised,
 )
 
-CHAINS, SAMPLES, WARMUP, STEPS, CAPACITY = 4, 1000, 200, 4, 512
+CHAINS, SAMPLES, WARMUP, STEPS, WINDOW, CAPACITY = 4, 1000, 200, 4, 100, 512
 PROBLEM = linear_problem()
 N = len(PROBLEM.rewards)
 
@@ -171,7 +171,7 @@ class TestLinearGaussian:
     def test_status(self, backend, before, conditioned, played, posterior):
         for state in (before, conditioned, played[0], posterior.state):
             assert backend.status(state).ok
-        counted = CHAINS * (STEPS + STEPS + SAMPLES)  # init, condition, posterior
+        counted = CHAINS * (WINDOW + WINDOW + SAMPLES)  # init, condition, posterior
         assert int(posterior.state.transitions) == counted
 
     def test_a_context_for_each_action(self, backend, before, conditioned):
@@ -302,22 +302,28 @@ class TestBadObservations:
 
 
 class TestDraws:
-    def test_sample_picks_from_the_bank(self, backend, conditioned):
-        """Each draw is one of the 16 that the chains left, all levels of the same one; all come up.
-
-        Of 200 draws none misses any of 16 but with chance 16 (15/16)^200 = 4e-5.
-        """
-        bank = {k: v.reshape(-1, *v.shape[2:]) for k, v in site_draws(backend, conditioned).items()}
+    def test_every_draw_is_a_new_one(self, backend, conditioned):
+        """However many are asked for between two rewards; all levels of one draw belong together."""
         keys = jax.random.split(jax.random.key(2), 200)
         draws = jax.vmap(lambda key: backend.sample(key, conditioned))(keys)
         assert set(draws) == {"effect", "action"}
-        found = {}
         for level in draws:
-            near = np.abs(np.asarray(draws[level])[:, None] - bank[level]).max((-1, -2))
-            assert np.all(near.min(1) < 1e-5), "not a draw of the bank"
-            found[level] = near.argmin(1)
-        np.testing.assert_array_equal(found["effect"], found["action"])
-        assert len(set(found["action"].tolist())) == CHAINS * STEPS
+            assert len(np.unique(np.asarray(draws[level])[:, 0, 0])) == 200
+        own = draws["action"] - PROBLEM.hierarchy.actions.parents["effect"] @ draws["effect"]
+        np.testing.assert_allclose(np.std(own), 1.0, atol=0.2)  # of the prior, or much wider
+
+    def test_starts_have_seen_the_data(self, backend, conditioned):
+        """A draw does not start from what was drawn when a tenth of the observations was missing."""
+        old = conditioned._replace(
+            seen=jnp.where(jnp.arange(WINDOW) < WINDOW - 2, int(0.9 * N), N),
+            bank={
+                k: v.at[jnp.arange(len(v)) % WINDOW < WINDOW - 2].set(1e6)
+                for k, v in conditioned.bank.items()
+            },
+        )
+        keys = jax.random.split(jax.random.key(2), 50)
+        draws = jax.vmap(lambda key: backend.sample(key, old))(keys)
+        assert np.max(np.abs(draws["action"])) < 100
 
     def test_scores(self, backend, conditioned):
         """Those of the draw with the same key, for a context shared or one for each action."""
@@ -333,7 +339,18 @@ class TestDraws:
     def test_posterior_draws(self, backend, posterior):
         """From the long run, not from the few draws that the state had kept."""
         draws = posterior.draw(jax.random.key(5), 500)["action"]
-        assert len(np.unique(np.asarray(draws)[:, 0, 0])) > 400
+        assert len(np.unique(np.asarray(draws)[:, 0, 0])) == 500, "one was drawn twice"
+
+    def test_more_draws_than_there_are(self, backend, conditioned):
+        """The chains run on, with randomness of the key, and what they give is the posterior."""
+        held = CHAINS * WINDOW
+        some, others = (
+            np.asarray(backend.sample_many(jax.random.key(k), conditioned, held + 50)["action"])
+            for k in (1, 2)
+        )
+        assert some.shape == (held + 50, 20, 2)
+        assert len(np.unique(some[:, 0, 0])) == held + 50
+        assert not set(others[:, 0, 0]) <= set(some[:, 0, 0])
 
     def test_arviz(self, posterior):
         data = posterior.to_arviz(jax.random.key(6), n=50)["posterior"]
@@ -384,20 +401,31 @@ class TestDiagnostics:
 
     @pytest.mark.slow
     def test_chains_that_cannot_meet(self):
-        """Nothing diverges and all is accepted: R-hat alone can tell.
+        """Nothing diverges and all is accepted: R-hat alone can tell, and does.
 
         Both chains start all eight numbers on the same islands with a chance of 1/256.
         """
         backend = Nuts(two_islands, dim=1, samples=200, capacity=2)
-        state = backend.posterior(backend.init(jax.random.key(1))).state
-        assert backend.status(state).ok
+        with pytest.warns(TroubleWarning, match="have not mixed"):
+            state = backend.posterior(backend.init(jax.random.key(1))).state
+        assert troubles(backend.status(state)) == {Trouble.UNMIXED}
         assert backend.diagnostics(state).loc["action", "r_hat"] > 1.5
 
     def test_too_few_draws_to_tell(self, conditioned):
         hasty = Nuts(PROBLEM.hierarchy, chains=CHAINS, steps=2)
         bank = {site: rows[: 2 * CHAINS] for site, rows in conditioned.bank.items()}
+        few = conditioned._replace(bank=bank, seen=conditioned.seen[:2])
         with pytest.raises(ValueError, match=r"holds 2 draws of each chain.*posterior\(state\)"):
-            hasty.diagnostics(conditioned._replace(bank=bank))
+            hasty.diagnostics(few)
+
+    def test_a_constant_number(self, backend, posterior):
+        """It is known exactly: no NaN, while the others are judged as before."""
+        bank = dict(posterior.state.bank)
+        bank["action"] = bank["action"].at[:, 3, 1].set(2.0)
+        found = backend.diagnostics(posterior.state._replace(bank=bank))
+        expected = backend.diagnostics(posterior.state)
+        assert 0.999 < found.loc["action", "r_hat"] <= expected.loc["action", "r_hat"]
+        assert found.loc["action", "ess"] >= expected.loc["action", "ess"]
 
     def test_draws_are_those_of_the_bank(self, backend, posterior):
         draws = backend.draws(posterior.state)
@@ -449,6 +477,80 @@ class TestTrouble:
         energy = conditioned.chains.potential_energy.at[1].set(jnp.nan)
         state = conditioned._replace(chains=conditioned.chains._replace(potential_energy=energy))
         assert Trouble.STUCK in backend.status(state)
+
+
+def between_two(cov: float) -> Hierarchy:
+    """Three actions on the way from one effect to another."""
+    action = Level("action", 3, parents={"effect": [[1, 0], [0.5, 0.5], [0, 1]]}, cov=cov)
+    return Hierarchy([Level("effect", 2), action], Gaussian(1.0), dim=2)
+
+
+def three_actions(n: int, seed: int = 0) -> Data:
+    rng = np.random.default_rng(seed)
+    contexts = rng.normal(size=(n, 2))
+    return Data(contexts, rng.integers(3, size=n), contexts[:, 0] + rng.normal(size=n))
+
+
+class TestChainsThatHaveNotMixed:
+    """Actions tied to their effects by almost nothing: trajectories cannot be long enough."""
+
+    @pytest.mark.parametrize("cov", [1e-6, 1e-8])
+    def test_status(self, cov):
+        backend, data = Nuts(between_two(cov), capacity=128), three_actions(100)
+        state = backend.condition(backend.init(), *data)
+        assert Trouble.SATURATED in backend.status(state)
+        with pytest.warns(TroubleWarning, match="have not mixed"):
+            posterior = backend.posterior(state)
+        assert backend.diagnostics(posterior.state)["r_hat"].max() > 1.3
+        expected = {Trouble.UNMIXED, Trouble.CORRELATED, Trouble.SATURATED}
+        assert troubles(posterior.status) == expected
+        assert "R-hat" in str(posterior.status)
+
+    def test_compare_shows_it(self):
+        """Also of the reference."""
+        hierarchy, data = between_two(1e-8), three_actions(100)
+        with pytest.warns(TroubleWarning):
+            found = compare(
+                hierarchy, data, {"NUTS": Nuts(hierarchy, capacity=128)}, "NUTS", draws=50
+            )
+        assert "have not mixed" in found.table.loc["NUTS", "status"]
+
+    @pytest.mark.slow
+    def test_collinear_contexts(self):
+        """An intercept and the year, twice."""
+        rng = np.random.default_rng(0)
+        year = rng.integers(1990, 2021, size=100).astype(float)
+        rows = np.stack([np.ones(100), year, year], axis=1), rng.integers(3, size=100)
+        backend = Nuts(linear(np.ones((3, 1)), 3), capacity=128)
+        state = backend.condition(backend.init(), *rows, 0.001 * year + rng.normal(size=100))
+        with pytest.warns(TroubleWarning, match="have not mixed"):
+            assert Trouble.UNMIXED in backend.posterior(state).status
+
+
+class TestManyDecisionsBetweenRewards:
+    """Three actions and 12 rewards, six of them one by one, and then none for long."""
+
+    def test_probabilities_of_being_best(self):
+        """4,000 decisions give them to 0.015; draws of eight points were off by up to 0.5."""
+        hierarchy, data = between_two(1.0), three_actions(12, seed=2)
+        backend, context = Nuts(hierarchy, capacity=128), np.array([1.0, 0.5])
+        rows = list(data)
+        state = backend.condition(backend.init(), *(part[:6] for part in rows))
+        for row in zip(*(part[6:] for part in rows), strict=True):
+            state = backend.update(state, *row)
+        truth = ClosedForm(hierarchy)
+        exact_state = truth.condition(truth.init(), *rows)
+        keys = jax.random.split(jax.random.key(3), 4000)
+        found, expected = (
+            np.bincount(_decisions(b, s, keys, context), minlength=3) / len(keys)
+            for b, s in ((backend, state), (truth, exact_state))
+        )
+        assert 0.5 * np.abs(found - expected).sum() < 0.05
+
+
+@jax.jit
+def _decisions(backend, state, keys, context):
+    return jax.vmap(lambda key: jnp.argmax(backend.sample_scores(key, state, context)))(keys)
 
 
 def side_by_side(runs: int, run, *shared) -> None:
@@ -503,7 +605,8 @@ def test_a_program_by_hand_in_the_loop():
     The last rounds have no observations, so that there are enough draws of one posterior. A chain
     is done adapting to 60 observations 50 rounds after the 51st, when they had doubled last.
     """
-    backend = Nuts(common_taste, actions="movie", dim=2, warmup=WARMUP, steps=STEPS, capacity=64)
+    sizes = {"warmup": WARMUP, "steps": STEPS, "window": STEPS, "capacity": 64}
+    backend = Nuts(common_taste, actions="movie", dim=2, **sizes)
     assert backend.hierarchy is None
     assert "common_taste" in repr(backend)
     movies = np.random.default_rng(13).normal(size=(5, 2))
@@ -548,6 +651,7 @@ COUNTS = {
         "steps": -1,
         "warmup": 2.5,
         "samples": True,
+        "window": 0,
         "capacity": "many",
         "max_depth": 0,
     }.items()
