@@ -11,7 +11,7 @@ from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
-from .action_names import ActionNames
+from .action_names import ActionNames, Position
 from .decisions import ActionProbabilities, AgentError, Decision, Decisions, Label
 from .engine import Engine
 from .inputs import Checks, are_many, as_id, as_ids, as_size, how_many_new
@@ -39,8 +39,9 @@ class Agent(DurableAgent):
     Args:
         policy: `ThompsonSampling` on any backend, a baseline such as `LinTS(hierarchy)`, `LinUCB`, ...
         seed: decides every draw.
-        labels: a name for each action; by default those of the hierarchy's last level, if it has any.
-            Without labels an action is called by its number.
+        labels: a name for each action, a string or anything else that is hashable; by default those of
+            the hierarchy's last level, if it has any. Actions with labels are called by nothing else,
+            unless by a `Position`; without labels by their numbers.
         keep: how many of the newest decisions can still be rewarded; older ones expire.
         propensity_draws: if given, every decision has its probability, estimated from so many further
             draws, which take most of its time.
@@ -63,7 +64,7 @@ class Agent(DurableAgent):
         policy: Policy,
         seed: Any = 0,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         keep: int = 100_000,
         propensity_draws: int | None = None,
         forget: float | None = None,
@@ -141,12 +142,14 @@ class Agent(DurableAgent):
         """Choose an action in a context.
 
         Args:
-            context: (d,), shared by all actions, or (K, d), a row for each action of `labels`.
-            eligible: which actions may be chosen: labels or numbers, or (K,) of True and False in the
-                order of `labels`. By default all.
+            context: (d,), shared by all actions, or (K, d), a row for each action of `labels`. One with
+                names (a dict, a pandas `Series` or table) is matched by the hierarchy's `components`,
+                and rows with names by `labels`.
+            eligible: which actions may be chosen: names, a `Position`, or (K,) of True and False in the
+                order of `labels`, or by name. By default all.
         """
         log, names = self._log, self._names
-        x = self._checks.context(context, len(names.open))
+        x = self._checks.context(context, names)
         full = x if x.ndim == 1 else names.spread(x)
         index, probability = self.engine.choose(log.made, full, names.allowed(eligible))
         x, is_plain = (x, eligible is None) if x.ndim == 1 else (full[index], False)
@@ -166,7 +169,7 @@ class Agent(DurableAgent):
 
         Their probabilities, where they are logged, are those of each action in its place.
         """
-        x = self._names.spread(self._checks.context(context, len(self._names.open)))
+        x = self._names.spread(self._checks.context(context, self._names))
         allowed = self._names.allowed(eligible)
         size = as_size(size, int(np.count_nonzero(allowed)))
         self._log.check_fits(size)
@@ -184,7 +187,7 @@ class Agent(DurableAgent):
             contexts: (n, d), or (n, K, d) with a row for each action of `labels`.
             eligible: which actions may be chosen in all of them, as in `act`.
         """
-        x = self._checks.contexts(contexts, len(self._names.open))
+        x = self._checks.contexts(contexts, self._names)
         allowed = self._names.allowed(eligible)
         self._log.check_fits(len(x))
         full = x if x.ndim == 2 else self._names.spread(x)
@@ -214,6 +217,13 @@ class Agent(DurableAgent):
             with self.recorder.lock:
                 self._decide(**arguments)
         else:
+            positions = {
+                "update": "action",
+                "remove_actions": "actions",
+                "reopen_actions": "actions",
+            }
+            if change in positions:
+                arguments[positions[change]] = Position(arguments[positions[change]])
             getattr(self, change)(**arguments)
 
     @recorded
@@ -226,7 +236,7 @@ class Agent(DurableAgent):
         is logged: where `n` of N draws choose the action of the decision, the log has
         `(n + 1) / (N + 1)`, the decision itself included. So it is never zero.
         """
-        x = self._names.spread(self._checks.context(context, len(self._names.open)))
+        x = self._names.spread(self._checks.context(context, self._names))
         draws = as_count(draws, "probabilities draws")
         counts = self.engine.tally(self._log.made, x, self._names.allowed(eligible), draws)
         return ActionProbabilities.estimated(counts[0, self._names.open], draws)
@@ -256,12 +266,13 @@ class Agent(DurableAgent):
     def update(self, context: Any, action: Any, reward: Any) -> None:
         """Learn from one observation, or from many: contexts (n, d), n actions, n rewards.
 
-        Actions are labels or numbers; those that were removed may still be learned from.
+        Actions are given by their labels, by numbers where there are no labels, or by a `Position`;
+        those that were removed may still be learned from.
         """
-        K, checks, names = len(self._names.open), self._checks, self._names
+        checks, names = self._checks, self._names
         if type(reward) is not float and are_many(reward, "rewards"):
             x, chosen, y = (
-                checks.contexts(context, K),
+                checks.contexts(context, names),
                 names.numbers(action),
                 checks.rewards(reward),
             )
@@ -272,7 +283,11 @@ class Agent(DurableAgent):
                 )
             x = x if x.ndim == 2 else names.rows_of(x, chosen)
         else:
-            x, chosen, y = checks.context(context, K), names.number(action), checks.reward(reward)
+            x, chosen, y = (
+                checks.context(context, names),
+                names.number(action),
+                checks.reward(reward),
+            )
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
         self.recorder.record("update", context=x, action=chosen, reward=y)
         self._learn(x, chosen, y)
@@ -328,7 +343,7 @@ class Agent(DurableAgent):
         self,
         weights: Any = None,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         mean: Any = None,
         cov: Any = None,
     ) -> list[Label]:
@@ -342,7 +357,7 @@ class Agent(DurableAgent):
             weights: parent level's name -> `(m, parent_size)` numbers, `(m, parent_size, dim, dim)`
                 matrices or `Sparse`, as the actions so far have; the weights alone where there is one
                 parent; None where there is none.
-            labels: m names, where the actions so far have names.
+            labels: m names, where the actions so far have labels.
             mean: as in `Level`; needed where every action has a mean of its own, as in `LinTS`.
             cov: as in `Level`; needed where every action has a covariance of its own.
 
@@ -374,14 +389,22 @@ class Agent(DurableAgent):
 
     @recorded
     def remove_actions(self, actions: Any) -> None:
-        """Never choose these actions again, given by labels or numbers.
+        """Choose these actions no more, given by one name or several, or by a `Position`.
 
         The evidence they gave of their effects stays, and rewards of decisions for them that arrive
-        later will add to it. Their numbers and labels are not given to others.
+        later will add to it. Their positions and labels are not given to others: `reopen_actions`
+        brings them back.
         """
-        numbers = self._names.check_removed(actions)
+        numbers = self._names.check_closing(actions)
         self.recorder.record("remove_actions", actions=numbers)
-        self._names.remove(numbers)
+        self._names.set_open(numbers, False)
+
+    @recorded
+    def reopen_actions(self, actions: Any) -> None:
+        """Let removed actions be chosen again, under their labels, with all that is known of them."""
+        numbers = self._names.check_opening(actions)
+        self.recorder.record("reopen_actions", actions=numbers)
+        self._names.set_open(numbers, True)
 
     def __repr__(self) -> str:
         counts = self.counts

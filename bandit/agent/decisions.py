@@ -1,6 +1,6 @@
 """Decisions, their probabilities, and the log in which they wait for their rewards."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ __all__ = [
     "UnknownDecision",
 ]
 
-Label = str | int
+Label = Hashable
 
 _FIRST_ROOM = 1024
 
@@ -138,7 +138,7 @@ class Decisions(Sequence[Decision]):
     ids: np.ndarray
     indices: np.ndarray
     probabilities: np.ndarray | None
-    labels: Sequence[str] | None
+    labels: Sequence[Label] | None
 
     @property
     def actions(self) -> list[Label]:

@@ -9,8 +9,8 @@ import numpy as np
 from ...inference.random import fused_key
 from ...models.arrays import as_count
 from ..policies.policy import Policy
-from .decisions import DecisionLog
-from .inputs import as_factor, as_labels
+from .decisions import DecisionLog, Label
+from .inputs import as_factor, labels_of
 from .storage.declaration import fingerprint
 
 __all__ = ["COUNTED", "AgentSettings", "AgentState", "checked_settings", "first_state"]
@@ -78,7 +78,7 @@ class AgentState(NamedTuple):
     key: np.ndarray
     policy: Policy
     posterior: Any
-    labels: tuple[str, ...] | None
+    labels: tuple[Label, ...] | None
     is_open: np.ndarray
     decisions: DecisionLog
     counts: dict[str, int]
@@ -96,7 +96,7 @@ def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings)
         key=np.asarray(jax.random.key_data(key)),
         policy=policy,
         posterior=posterior,
-        labels=as_labels(labels, problem),
+        labels=labels_of(labels, problem),
         is_open=np.ones(problem.num_actions, bool),
         decisions=DecisionLog.empty(settings.keep, problem.dim, jnp.result_type(float)),
         counts=dict.fromkeys(COUNTED, 0),

@@ -194,7 +194,7 @@ def compare(
             "status": str(posteriors[name].status),
         }
     actions = hierarchy.actions
-    labels = pd.Index(actions.labels or range(actions.size), name=actions.name)
+    labels = pd.Index(actions.coordinates, tupleize_cols=False, name=actions.name)
     return Comparison(
         table=pd.DataFrame(list(rows.values()), pd.Index(rows, name="backend")),
         by_level=pd.DataFrame(

@@ -11,9 +11,10 @@ import numpy as np
 
 from ....inference.random import fused_key
 from ....models.arrays import as_count
+from ....models.labels import short
 from ...policies.policy import Policy
 from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
-from ..inputs import as_labels
+from ..inputs import labels_of
 from ..state import AgentSettings, AgentState
 from .file import AgentFileError
 from .folder import AgentFolder
@@ -214,13 +215,13 @@ def _check_agree(
     for name, given in settings.items():
         found = there[name]
         if name == "labels":
-            given = as_labels(given, policy.problem)
+            given = labels_of(given, policy.problem)
             # Actions may have been added.
             found = found if found is None or given is None else found[: len(given)]
         if given != found:
             raise AgentFileError(
-                f"the agent in {folder} was made with {name}={found!r}, not {given!r}; hand in what it "
-                "was made with, or begin another one in another folder"
+                f"the agent in {folder} was made with {name}={short(found)}, not {short(given)}; hand in "
+                "what it was made with, or begin another one in another folder"
             )
     if not np.array_equal(jax.random.key_data(fused_key(seed)), state.key):
         raise AgentFileError(

@@ -13,10 +13,11 @@ import numpy as np
 
 from ....inference.buffer import Buffer
 from ....inference.random import fused_key, plain_key
+from ....models.labels import as_labels, short
 from ...policies.policy import Policy
 from ..decisions import DecisionLog
 from ..state import COUNTED, AgentState, checked_settings
-from .declaration import decode, encode, fingerprint, named_arrays, rebuild
+from .declaration import decode, encode, fingerprint, foreign_parts, named_arrays, rebuild
 from .file import AgentFileError, read, write
 
 __all__ = ["buffers_in", "from_file", "read_state", "to_file", "write_state"]
@@ -49,7 +50,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "made_with": state.made_with,
         "policy": encode(state.policy, ".policy"),
         "room": max((buffer.capacity for buffer in buffers_in(state.posterior)), default=0),
-        "labels": None if state.labels is None else list(state.labels),
+        "labels": _encoded_labels(state.labels),
         "counts": state.counts,
         "settings": encode(state.settings._asdict()),
         "made": decisions.made,
@@ -60,6 +61,17 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         for name, array in named_arrays(tree).items()
     }
     return header, arrays | {"key": state.key, "is_open": state.is_open, **decisions.columns}
+
+
+def _encoded_labels(labels: Any) -> Any:
+    """Labels in JSON, refused where a file cannot hold one."""
+    for label in labels or ():
+        if foreign_parts(encode(label)):
+            raise TypeError(
+                f"the label {short(label)} cannot be written to a file; expected strings, numbers, "
+                "None, or tuples of these: make the agent with such labels"
+            )
+    return encode(labels)
 
 
 def _plain(array: Any) -> np.ndarray:
@@ -119,16 +131,14 @@ def _state(
         raise ValueError("actions are not as many as they should be")
     if not ((decisions.actions >= 0) & (decisions.actions < K)).all():
         raise ValueError("a decision is for an action that there is not")
-    labels = header["labels"]
+    labels = decode(header["labels"], {})
     if labels is not None:
-        is_right = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-        if not is_right or not len(labels) == len(set(labels)) == K:
-            raise ValueError(f"labels are not {K} different strings")
+        labels = as_labels(labels, K, "the agent", "action")
     return AgentState(
         key=_checked(arrays["key"], (2,), np.uint32, "key"),
         policy=policy,
         posterior=_filled(prior, arrays, ".posterior"),
-        labels=None if labels is None else tuple(labels),
+        labels=labels,
         is_open=is_open,
         decisions=decisions,
         counts={name: _count(header["counts"][name]) for name in COUNTED},
