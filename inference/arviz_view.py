@@ -9,6 +9,7 @@ import xarray
 from jax import Array
 
 from ..models import Hierarchy
+from ..models.labels import label_index
 from .backend import Posterior
 from .programs.nuts import Nuts
 from .programs.svi import Svi
@@ -87,9 +88,10 @@ def _coordinates(
     coords: dict[str, Any] = {}
     dims = {}
     for name, mean in posterior.mean.items():
-        known = hierarchy is not None and name in hierarchy
-        size, d = mean.shape
-        coords[f"{name}_id"] = hierarchy[name].coordinates if known else np.arange(size)
-        coords["component"] = list((hierarchy and hierarchy.components) or range(d))
+        coords[f"{name}_id"], coords["component"] = map(np.arange, mean.shape)
+        if hierarchy is not None and name in hierarchy:
+            coords[f"{name}_id"] = hierarchy[name].coordinates
+        if hierarchy is not None and hierarchy.components is not None:
+            coords["component"] = label_index(hierarchy.components)
         dims[name] = [f"{name}_id", "component"]
     return coords, dims

@@ -4,19 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ...inference import Status
+from ...inference import Posterior, Status
 from ...inference.gaussian.new_actions import newcomers
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.labels import short
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
 from .action_names import ActionNames, Position
 from .decisions import ActionProbabilities, AgentError, Decision, Decisions, Label
 from .engine import Engine
 from .inputs import Checks, are_many, as_id, as_ids, as_size, how_many_new
+from .migration import check_all_are_kept, moved_state
 from .state import AgentState, checked_settings, first_state
 from .storage.durable import DurableAgent, Recorder, recorded
+from .views import action_moments, as_frame, expected_rewards, shown_policy, shown_posterior
 
 __all__ = ["Agent"]
 
@@ -89,7 +93,7 @@ class Agent(DurableAgent):
         self.recorder = Recorder(state.counts)
         self.engine = Engine(state.key, state.policy, state.posterior, state.settings)
         self._settings, self._made_with = state.settings, state.made_with
-        self._log = state.decisions.copy()
+        self._log, self._observations = state.decisions.copy(), state.observations.copy()
         self._names = ActionNames(state.labels, state.is_open, self.engine.capacity)
         self._checks = Checks(state.policy.problem, self.engine.dtype)
 
@@ -98,11 +102,12 @@ class Agent(DurableAgent):
         with self.recorder.lock:
             return AgentState(
                 key=np.asarray(self.engine.key),
-                policy=self.policy,
+                policy=self.engine.policy,
                 posterior=self.engine.posterior(),
                 labels=None if self._names.labels is None else tuple(self._names.labels),
                 is_open=self._names.is_open.copy(),
                 decisions=self._log.copy(),
+                observations=self._observations.copy(),
                 counts=dict(self.recorder.counts),
                 settings=self._settings,
                 made_with=self._made_with,
@@ -110,8 +115,10 @@ class Agent(DurableAgent):
 
     @property
     def policy(self) -> Policy:
-        """The policy; behind the last action it may have spare ones that are never chosen."""
-        return self.engine.policy
+        """The policy, of all actions there have been, with their labels; removed ones are among them."""
+        with self.recorder.lock:
+            policy, names = self.engine.policy, self._names
+            return shown_policy(policy, len(names), names.labels)
 
     @property
     def labels(self) -> list[Label]:
@@ -133,7 +140,47 @@ class Agent(DurableAgent):
     def status(self) -> Status:
         """What went wrong in the policy's inference so far; see `Backend.status`."""
         with self.recorder.lock:
-            return self.policy.status(self.engine.posterior())
+            return self.engine.policy.status(self.engine.posterior())
+
+    def posterior(self) -> Posterior:
+        """What is known of every level, and draws from it.
+
+        Row `i` of the actions is the action at position `i`, with its label; removed ones are there too,
+        for they may come back. See `summary` for those that may be chosen.
+        """
+        with self.recorder.lock:
+            policy, names = self.engine.policy, self._names
+            known = policy.posterior(self.engine.posterior())
+            return shown_posterior(known, len(names), names.labels)
+
+    def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:
+        """A table of the actions that may be chosen, by name.
+
+        Its columns are `mean` and `sd`, the posterior mean and standard deviation of the reward that an
+        action is expected to have in the context; `rewards`, how many rewards of it were learned from;
+        and `best`, the share of `draws` draws in which it is the best of all.
+
+        Args:
+            context: as in `act`; by default the mean of the contexts that were learned from and kept.
+            draws: how many draws `best` is estimated from, with a standard error of at most
+                `0.5 / sqrt(draws)`.
+        """
+        with self.recorder.lock:
+            names, seen = self._names, self._observations
+            if context is None and seen.made:
+                context = seen.newest()[0].mean(0)
+            elif context is None and self._checks.dim == 1:
+                context = np.ones(1)
+            if context is None:
+                raise AgentError(
+                    "there are no observations yet whose mean context could be used; give a context"
+                )
+            known = action_moments(self.engine.policy.posterior(self.engine.posterior()))
+            x, of = self._checks.context(context, names), names.open
+            mean, sd = expected_rewards(self._checks.family, x, *(part[of] for part in known))
+            best = self.probabilities(x, draws).probability
+            columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
+            return as_frame([names.name(i) for i in of.tolist()], columns)
 
     # Choosing.
 
@@ -291,6 +338,7 @@ class Agent(DurableAgent):
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
         self.recorder.record("update", context=x, action=chosen, reward=y)
         self._learn(x, chosen, y)
+        self._observations.append(x, chosen, y)
 
     @recorded
     def reward(self, decision: Any, reward: Any) -> None:
@@ -312,6 +360,7 @@ class Agent(DurableAgent):
             actions = int(log.actions[rows])
         self.recorder.record("reward", decision=ids, reward=y)
         self._learn(log.contexts[rows], actions, y, rows)
+        self._observations.append(log.contexts[rows], actions, y)
 
     def _learn(self, contexts: np.ndarray, actions: Any, rewards: Any, rows: Any = None) -> None:
         """Update with one observation or many; `rows` are those of their decisions in the log.
@@ -364,7 +413,7 @@ class Agent(DurableAgent):
         Returns:
             The labels, or numbers, of the new actions.
         """
-        hierarchy, names = self.policy.problem, self._names
+        hierarchy, names = self.engine.policy.problem, self._names
         if not isinstance(hierarchy, Hierarchy):
             raise TypeError("a program written by hand has the actions that it has; add none")
         start = len(names)
@@ -385,6 +434,7 @@ class Agent(DurableAgent):
         )
         self.engine.install(*extended)
         names.add(new_labels, level.size)
+        self._observations.make_room_for_actions(len(names))
         return [names.name(start + i) for i in range(level.size)]
 
     @recorded
@@ -405,6 +455,38 @@ class Agent(DurableAgent):
         numbers = self._names.check_opening(actions)
         self.recorder.record("reopen_actions", actions=numbers)
         self._names.set_open(numbers, True)
+
+    def migrate(
+        self, policy: Policy, *, labels: Sequence[Label] | None = None, partial: bool = False
+    ) -> None:
+        """Continue with another policy, which learns from everything the agent has learned from.
+
+        Its hierarchy may have other variances, other effects or levels, more actions and another backend,
+        but contexts are the same. Actions are matched by their labels, or by their numbers where they
+        have no labels; their positions become those of the new hierarchy. Decisions keep their ids, so
+        their late rewards still count. Other calls wait meanwhile. An agent that is kept in a folder is
+        opened with the new policy afterwards.
+
+        Args:
+            policy: what to continue with.
+            labels: names of its actions, by default those that its hierarchy declares.
+            partial: whether to begin from the observations that are kept, where the agent has learned
+                from more than `keep`. By default that is refused, for evidence would be lost.
+        """
+        if not isinstance(policy, Policy):
+            raise TypeError(f"migrate: got {short(policy)}; expected a policy")
+        with self.recorder.replacing() as write:
+            state = self.state()
+            if not partial:
+                check_all_are_kept(state)
+            moved, (contexts, actions, rewards) = moved_state(state, policy, labels)
+            agent = type(self).restore(moved)
+            if len(rewards):
+                agent.update(contexts, Position(actions), rewards)
+            parts = {name: part for name, part in vars(agent).items() if name != "recorder"}
+            write(agent.state)
+            vars(self).update(parts)  # in one step: Control-C may come at any call
+            self.recorder.counts.update(agent.recorder.counts)
 
     def __repr__(self) -> str:
         counts = self.counts

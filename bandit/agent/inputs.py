@@ -209,7 +209,8 @@ def as_ids(decisions: Any) -> np.ndarray:
 def labels_of(labels: Any, problem: Any) -> tuple[Label, ...] | None:
     """A name for each action of a problem; by default those that a hierarchy declares."""
     if labels is None:
-        return problem.actions.labels if isinstance(problem, Hierarchy) else None
+        declared = problem.actions.labels if isinstance(problem, Hierarchy) else None
+        return None if declared is None else tuple(declared)
     return as_labels(labels, problem.num_actions, "Agent", "action")
 
 

@@ -2,7 +2,8 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -55,6 +56,16 @@ class Recorder:
         """
         if self.folder is not None:
             self.folder.record(change, arguments)
+
+    @contextmanager
+    def replacing(self) -> Iterator[Callable[[Callable[[], AgentState]], None]]:
+        """With the lock held: what writes another state than the changes lead to, where one is kept."""
+        if self.folder is None:
+            with self.lock:
+                yield lambda state: None
+        else:
+            with self.folder.replacing() as write:
+                yield write
 
 
 def recorded(method: Method) -> Method:

@@ -98,7 +98,7 @@ def test_several_things_that_are_no_actions(labels, given):
 
 @pytest.mark.parametrize("given", [-1, 5, [0, 5], 2**70])
 def test_positions_of_no_action(names, given):
-    with pytest.raises(AgentError, match="no action number|expected a whole number"):
+    with pytest.raises(AgentError, match=r"no action number|expected a whole number"):
         names.numbers(Position(given))
 
 
