@@ -1,6 +1,7 @@
 """What to do next: policies, environments, the loop, experiments and the command line."""
 
 from ..inference.program_cache import compile_cache
+from .agent.action_names import Position
 from .agent.agent import Agent
 from .agent.decisions import (
     ActionProbabilities,
@@ -75,6 +76,7 @@ __all__ = [
     "Played",
     "Policy",
     "PolicyChoices",
+    "Position",
     "Problem",
     "RegretBound",
     "Simulation",

@@ -9,6 +9,7 @@ import xarray
 from jax import Array
 
 from ..models import Hierarchy
+from ..models.labels import label_index
 from .backend import Posterior
 from .programs.nuts import Nuts
 from .programs.svi import Svi
@@ -20,8 +21,9 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     """Joint draws in a group "posterior": a variable per level, dimensions named after levels.
 
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the
-    coordinates of `movie_id` are the level's labels, or positions where it has none. Labels are those
-    of `hierarchy`, by default the backend's own. `Nuts` and `Svi` have a variable for every other
+    coordinates of `movie_id` are the level's labels, or positions where it has none, and those of
+    `component` the names of the components of a context. Both are those of `hierarchy`, by default
+    the backend's own. `Nuts` and `Svi` have a variable for every other
     site too: learned scales and weights, noise. There are `n` draws in one chain; of `Nuts` the last
     `n` of its chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
     """
@@ -83,11 +85,13 @@ def _coordinates(
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The coordinates and dimensions of every level's variable."""
     hierarchy = hierarchy or getattr(posterior.backend, "hierarchy", None)
-    labels = {} if hierarchy is None else {level.name: level.labels for level in hierarchy.levels}
     coords: dict[str, Any] = {}
     dims = {}
     for name, mean in posterior.mean.items():
-        coords[f"{name}_id"] = list(labels.get(name) or range(mean.shape[0]))
-        coords["component"] = np.arange(mean.shape[1])
+        coords[f"{name}_id"], coords["component"] = map(np.arange, mean.shape)
+        if hierarchy is not None and name in hierarchy:
+            coords[f"{name}_id"] = hierarchy[name].coordinates
+        if hierarchy is not None and hierarchy.components is not None:
+            coords["component"] = label_index(hierarchy.components)
         dims[name] = [f"{name}_id", "component"]
     return coords, dims

@@ -7,6 +7,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ..models.arrays import as_integers, as_numbers
+from ..models.components import as_contexts
 from ..models.data import Observations
 
 __all__ = [
@@ -28,12 +29,15 @@ class Problem(Protocol):
     @property
     def num_actions(self) -> int: ...
 
+    @property
+    def components(self) -> Any: ...
+
     def observations(self, contexts: Any, actions: Any, rewards: Any) -> Observations: ...
 
 
 def as_context(problem: Problem, context: Any) -> Array:
     """A context as numbers: (d,) for all actions, or (K, d) with a row for each."""
-    context = as_numbers(context, "context")
+    context = as_contexts(context, problem.components, "context")
     shared, each = (problem.dim,), (problem.num_actions, problem.dim)
     if context.shape not in (shared, each):
         raise ValueError(
@@ -67,7 +71,7 @@ def one_observation(
 
 def many_observations(problem: Problem, contexts: Any, actions: Any, rewards: Any) -> Observations:
     """Many observations, checked; contexts are (n, d) or (n, K, d)."""
-    contexts = as_numbers(contexts, "contexts")
+    contexts = as_contexts(contexts, problem.components, "contexts")
     if contexts.ndim == 3:
         K, dim = problem.num_actions, problem.dim
         if contexts.shape[1:] != (K, dim):

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from .arrays import as_integers, as_numbers, is_concrete
+from .components import as_contexts
 from .messages import short
 from .rewards import Gaussian, Reward
 
@@ -21,7 +22,8 @@ class Data(eqx.Module):
     """`n` observations, which unpack into the arguments of `hierarchy.program(*data)`.
 
     Attributes:
-        contexts: (n, dim), the context of each round (of the chosen action, where they differ).
+        contexts: (n, dim), the context of each round (of the chosen action, where they differ); where
+            they have names, hand in `hierarchy.contexts(table)`.
         actions: (n,), the chosen actions as positions in the action level.
         rewards: (n,).
 
@@ -36,7 +38,7 @@ class Data(eqx.Module):
     rewards: Any
 
     def __post_init__(self):
-        self.contexts = as_numbers(self.contexts, "Data contexts")
+        self.contexts = as_contexts(self.contexts, None, "Data contexts")
         self.actions = as_integers(self.actions, "Data actions")
         self.rewards = as_numbers(self.rewards, "Data rewards")
         _check_lengths(self.contexts, self.actions, self.rewards)

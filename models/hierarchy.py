@@ -1,6 +1,6 @@
 """A hierarchy: levels from effects down to actions, and the reward of an action in a context."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -9,9 +9,11 @@ from jaxtyping import Float
 from numpyro import handlers
 
 from .arrays import as_count
+from .components import as_contexts, in_order
 from .data import Observations, as_observations
 from .declaration import Declaration
 from .exactness import NotExact, find_obstacle
+from .labels import as_labels
 from .level import Level
 from .messages import short
 from .program import latents, program
@@ -34,6 +36,9 @@ class Hierarchy(Declaration):
         levels: top to bottom; a level's parents stand before it and the last level holds the actions.
         reward: `Gaussian(noise)`, `Bernoulli()`, `Poisson()`, or another `Reward`.
         dim: the length of every vector and of a context.
+        components: names of the `dim` numbers of a context, such as `["one", "age"]`. A context with
+            names (a dict, a pandas `Series`, a table) is matched by name, and refused where names are not
+            the same; without them only plain arrays are taken.
 
     Example:
         >>> from mixts.models import Bernoulli, Level
@@ -46,10 +51,14 @@ class Hierarchy(Declaration):
     levels: Sequence[Level]
     reward: Reward
     dim: int = eqx.field(static=True)
+    components: Sequence[Hashable] | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
         self.levels = _as_levels(self.levels)
         self.dim = as_count(self.dim, "Hierarchy dim")
+        if self.components is not None:
+            here, each = "Hierarchy components", "number of a context"
+            self.components = as_labels(self.components, self.dim, here, each)
         _check_reward(self.reward)
         _check_names(self.levels)
         _check_arrows(self.levels)
@@ -89,8 +98,19 @@ class Hierarchy(Declaration):
         self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None
     ) -> Observations:
         """Observations converted and checked against this hierarchy."""
+        contexts = in_order(contexts, self.components, "contexts")
         fit = {"dim": self.dim, "num_actions": self.num_actions, "reward": self.reward}
         return as_observations(contexts, actions, rewards, mask, **fit)
+
+    def contexts(self, given: Any) -> Array:
+        """Contexts as an array, with named components in the order of `components`, as `Data` needs.
+
+        Example:
+            >>> hierarchy = Hierarchy([Level("action", 2)], Gaussian(), 2, components=["one", "age"])
+            >>> hierarchy.contexts([{"age": 30.0, "one": 1.0}]).tolist()
+            [[1.0, 30.0]]
+        """
+        return as_contexts(given, self.components, "contexts")
 
     def sample_prior(self, key: Array) -> dict[str, Float[Array, "size d"]]:
         """One joint draw of every level's vectors from the prior."""

@@ -1,7 +1,7 @@
 """A level: a group of parameter vectors of the same kind, and what they depend on."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Any
 
@@ -16,6 +16,7 @@ from .arrays import as_count, as_numbers, is_concrete, is_known
 from .covariance import Covariance, as_covariance, check_covariance, variance_of_each
 from .declaration import Declaration
 from .exactness import Obstacle
+from .labels import as_labels, label_index
 from .laws import check_positive_law, law_name
 from .messages import short
 from .rewards import Reward
@@ -49,7 +50,7 @@ class Level(Declaration):
             a learned scale and few data samplers explore only the second form well. None, the
             default, is False where the scale is learned, unless the family is not a location-scale
             family, and True elsewhere. The attribute is True or False.
-        labels: names of the vectors, for tables and pictures.
+        labels: names of the vectors, for agents, tables and pictures: strings, or anything hashable.
 
     Example:
         >>> import numpyro.distributions as dist
@@ -69,7 +70,7 @@ class Level(Declaration):
     link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
     family: Callable[[Array, Array], Distribution] | None = eqx.field(default=None, static=True)
     centered: bool | None = eqx.field(default=None, static=True)
-    labels: Sequence[str] | None = eqx.field(default=None, static=True)
+    labels: Sequence[Hashable] | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
         _check_name(self.name)
@@ -85,7 +86,8 @@ class Level(Declaration):
             self.centered = _is_centered_by_default(self)
         elif not isinstance(self.centered, bool):
             raise TypeError(f"{here}: centered is {short(self.centered)}; expected True or False")
-        self.labels = _as_labels(self.labels, self.size, here)
+        if self.labels is not None:
+            self.labels = as_labels(self.labels, self.size, here)
 
     @property
     def is_linear_gaussian(self) -> bool:
@@ -138,9 +140,14 @@ class Level(Declaration):
             unused.add("centered")  # with another scale the default may be another
         return {name: value for name, value in super().arguments().items() if name not in unused}
 
+    @property
+    def coordinates(self) -> np.ndarray:
+        """(size,) the labels of the vectors, or their positions: the axis of a table."""
+        return label_index(range(self.size) if self.labels is None else self.labels)
+
     def label_of(self, vector: int) -> str:
         """The label of a vector, or "movie 3" where the level has no labels."""
-        return self.labels[vector] if self.labels else f"{self.name} {vector}"
+        return str(self.labels[vector]) if self.labels else f"{self.name} {vector}"
 
     @property
     def scale_site(self) -> str:
@@ -391,19 +398,3 @@ def _is_location_scale(
     if not is_concrete(moved, expected):
         return None
     return np.allclose(moved, expected, rtol=1e-3, atol=1e-3)
-
-
-def _as_labels(labels: Any, size: int, here: str) -> tuple[str, ...] | None:
-    if labels is None:
-        return None
-    given = tuple(labels) if isinstance(labels, Iterable) else ()
-    if isinstance(labels, str) or not given or not all(isinstance(label, str) for label in given):
-        raise TypeError(
-            f"{here}: labels are {short(labels)}; expected a sequence of {size} strings"
-        )
-    if len(given) != size or len(set(given)) != size:
-        raise ValueError(
-            f"{here}: got {len(given)} labels, {len(set(given))} of them different; "
-            f"expected {size} different ones, one per vector"
-        )
-    return tuple(map(str, given))  # NumPy's own strings count as arrays

@@ -203,8 +203,8 @@ class Matrices(_Dense):
 
 
 def join_rows(rows: Any, new: Any, start: int, size: int, spare: Any = 0) -> np.ndarray:
-    """`size` rows: the old ones, from `start` on the new ones, and then spare ones."""
-    old = np.asarray(rows)
+    """`size` rows: the old ones, as many as fit, from `start` on the new ones, and then spare ones."""
+    old = np.asarray(rows)[:size]
     joined = np.empty((size, *old.shape[1:]), old.dtype)
     joined[:] = spare
     joined[: len(old)] = old

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mixts.bandit import Agent, LinUCB, ThompsonSampling
+from mixts.bandit import Agent, LinUCB, Position, ThompsonSampling
 from mixts.bandit.agent.storage.snapshot import to_file
 from mixts.inference import ClosedForm, Laplace
 from mixts.models import glm, linear
@@ -38,14 +38,14 @@ def live(agent: Agent, rounds: int, seed: int, many: bool = False) -> list[int]:
     chosen, waiting = [], []
     for _ in range(rounds):
         decision = agent.act(
-            rng.normal(size=D), eligible=[0, 2, 3, 5] if rng.random() < 0.2 else None
+            rng.normal(size=D), eligible=Position([0, 2, 3, 5]) if rng.random() < 0.2 else None
         )
         chosen.append(decision.index)
         waiting.append(decision.id)
         if rng.random() < 0.6:
             agent.reward(waiting.pop(rng.integers(len(waiting))), int(rng.integers(2)))
         if rng.random() < 0.2:
-            agent.update(rng.normal(size=D), int(rng.integers(K)), int(rng.integers(2)))
+            agent.update(rng.normal(size=D), Position(rng.integers(K)), int(rng.integers(2)))
         if many and rng.random() < 0.2:
             several = agent.act_many(rng.normal(size=(3, D)))
             chosen += several.indices.tolist()

@@ -1,31 +1,56 @@
-"""The actions of an agent, by name and by number, and which of them may still be chosen."""
+"""The actions of an agent, by label and by position, and which of them may still be chosen."""
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ...models.components import index_names
+from ...models.labels import as_hashable, as_label
+from ...models.messages import listed, short
 from .decisions import AgentError, Label, LabelTaken, UnknownAction
 
-__all__ = ["ActionNames"]
+__all__ = ["ActionNames", "Position"]
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """An action by its position, or several by theirs; other numbers are labels where there are labels.
+
+    A position is what `Decision.index` and `Agent.log` hold, and a row of `Agent.posterior`. It can
+    stand wherever an agent is given actions.
+
+    Args:
+        numbers: a whole number, or (n,) of them, from 0 on.
+
+    Example:
+        >>> from mixts.bandit import Agent, UniformRandom
+        >>> from mixts.models import linear
+        >>> agent = Agent(UniformRandom(linear(np.ones((3, 1)), dim=1)), labels=["2", "1", "0"])
+        >>> agent.act([1.0], eligible=Position([2])).action
+        '0'
+    """
+
+    numbers: Any
 
 
 class ActionNames:
-    """Names of actions, in order of their numbers, and which are open: not removed.
+    """Labels of actions, in order of their positions, and which are open: not removed.
 
-    A number is never given to another action, so that a late reward still finds the action it is for.
+    A position is never given to another action, so that a late reward still finds the action it is for.
 
     Args:
-        labels: a name for each action, or None: then numbers serve as names.
+        labels: a name for each action, or None: then positions serve as names.
         is_open: (K,) whether each action may still be chosen.
         capacity: how many actions the compiled programs have room for.
     """
 
-    def __init__(self, labels: Sequence[str] | None, is_open: np.ndarray, capacity: int):
+    def __init__(self, labels: Iterable[Hashable] | None, is_open: np.ndarray, capacity: int):
         self.labels = None if labels is None else list(labels)
         self.is_open = np.array(is_open, bool)
         self._numbers = {name: i for i, name in enumerate(self.labels or ())}
@@ -42,71 +67,130 @@ class ActionNames:
         return len(self.is_open)
 
     def name(self, number: int) -> Label:
-        """The label of an action, or its number where there are no labels."""
+        """The label of an action, or its position where there are no labels."""
         return number if self.labels is None else self.labels[number]
 
     def number(self, action: Any) -> int:
-        """The number of an action given by its label, or by its number."""
-        if type(action) is int and 0 <= action < len(self.is_open):
+        """The position of an action given by its name, or by a `Position`."""
+        if type(action) is int and self.labels is None and 0 <= action < len(self.is_open):
             return action
-        action = _plain(action)
-        found = self._numbers.get(action) if isinstance(action, str) else action
-        if not isinstance(found, int) or isinstance(found, bool):
-            raise UnknownAction(self._unknown(action))
-        if not 0 <= found < len(self):
-            raise UnknownAction(
-                f"there is no action number {found}; numbers run from 0 to {len(self) - 1}"
-            )
+        if isinstance(action, Position):
+            if np.ndim(action.numbers):
+                raise AgentError(f"got {short(action)} for one action; expected one whole number")
+            return int(_as_positions(action.numbers, len(self))[0])
+        found = self._found(action)
+        if found is None:
+            plain = as_label(action)
+            found = self._found(plain)
+            if found is None:
+                raise UnknownAction(self._unknown(plain))
         return found
 
+    def _found(self, action: Any) -> int | None:
+        """The position of the action of this name, or None."""
+        if self.labels is None:
+            is_whole = isinstance(action, int | np.integer) and not isinstance(action, bool)
+            return int(_as_positions(action, len(self))[0]) if is_whole else None
+        try:
+            found = self._numbers.get(action)
+        except TypeError:  # not hashable
+            return None
+        if found is None or isinstance(action, bool) == isinstance(self.labels[found], bool):
+            return found
+        return None  # True is not the label 1, though Python holds them equal
+
     def numbers(self, actions: Any) -> np.ndarray:
-        """The numbers of many actions."""
-        # One by one: NumPy would make text of numbers among labels, and numbers of True and False.
-        is_mixed = isinstance(actions, list | tuple) and set(map(type, actions)) != {int}
-        given = actions if is_mixed else np.asarray(actions)
-        if isinstance(given, np.ndarray) and given.ndim != 1:
+        """The positions of many actions, given by their names or by a `Position`."""
+        if isinstance(actions, Position):
+            return _as_positions(actions.numbers, len(self))
+        given = self._several(actions)
+        given = [actions] if given is None else given
+        is_array = isinstance(given, np.ndarray)
+        if is_array and given.ndim != 1:
             raise AgentError(
                 f"actions have shape {given.shape}; expected a list of labels or numbers"
             )
-        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-            for outside in given[(given < 0) | (given >= len(self))][:1]:
-                self.number(int(outside))
-            return given.astype(np.int32)
-        return np.array([self.number(action) for action in given], np.int32)
+        # Not of other lists: NumPy would make numbers of True and False.
+        is_whole = given.dtype.kind in "iu" if is_array else set(map(type, given)) == {int}
+        if self.labels is None and is_whole:
+            return _as_positions(given, len(self))
+        each = given.tolist() if is_array and given.dtype.kind not in "mM" else given
+        return np.array([self.number(action) for action in each], np.int32)
+
+    def _several(self, actions: Any) -> np.ndarray | list[Any] | None:
+        """Actions from anything that holds several; None if it is one: a label, a number, ..."""
+        is_one = isinstance(actions, str | bytes) or not isinstance(actions, Iterable)
+        if is_one or (self.labels is not None and self._found(actions) is not None):
+            return None  # a label may be a tuple
+        if not isinstance(actions, np.ndarray | Array):
+            return list(actions)
+        array = np.asarray(actions)
+        return array if array.ndim else None
 
     def allowed(self, eligible: Any) -> Any:
         """(capacity,) which actions may be chosen: open ones, and of these the eligible ones.
 
-        `eligible` is a list of labels or numbers, or (K,) of True and False, one for each open action.
+        `eligible` is a list of names, a `Position`, or (K,) of True and False, one for each open action.
         """
         if eligible is None:
             return self._all_open
-        given = _collected(eligible)
-        if given is None:
-            raise AgentError(
-                f"eligible is {eligible!r}; expected a list of labels or numbers, or True or False "
-                "for each action in the order of `labels`"
-            )
-        chosen, mask = np.zeros(self._capacity, bool), _as_mask(given)
-        if mask is not None:
-            if mask.shape != self.open.shape:
-                raise AgentError(
-                    f"eligible has shape {mask.shape}; expected ({len(self.open)},), True or "
-                    "False for each action in the order of `labels`, or a list of labels"
-                )
-            chosen[self.open[mask]] = True
-        elif len(given):
-            numbers = self.numbers(given)
-            self._check_open(numbers, "cannot be eligible")
-            chosen[numbers] = True
+        chosen = np.zeros(self._capacity, bool)
+        chosen[self._eligible(eligible)] = True
         if not chosen.any():
             raise AgentError("no action is eligible; name at least one")
         return chosen
 
+    def _eligible(self, eligible: Any) -> np.ndarray:
+        if not isinstance(eligible, Position):
+            given = self._several(_named_true(eligible))
+            if given is None:
+                raise AgentError(
+                    f"eligible is {short(eligible)}; expected a list of labels or numbers, or True or "
+                    "False for each action in the order of `labels`"
+                )
+            mask = _as_mask(given)
+            if mask is not None:
+                return self.open[self._checked_mask(mask)]
+            eligible = given
+        numbers = self.numbers(eligible)
+        self._check_open(numbers, "cannot be eligible")
+        return numbers
+
+    def _checked_mask(self, mask: np.ndarray) -> np.ndarray:
+        if any(isinstance(label, bool) for label in self.labels or ()):
+            raise AgentError(
+                "eligible is a list of True and False, which may be labels or say which actions are "
+                "eligible; write Position([...]) with the positions of those that are"
+            )
+        if mask.shape != self.open.shape:
+            raise AgentError(
+                f"eligible has shape {mask.shape}; expected ({len(self.open)},), True or "
+                "False for each action in the order of `labels`, or a list of labels"
+            )
+        return mask
+
     def _check_open(self, numbers: np.ndarray, consequence: str) -> None:
         closed = numbers[~self.is_open[numbers]]
         if len(closed):
-            raise AgentError(f"action {self.name(int(closed[0]))!r} was removed and {consequence}")
+            name = short(self.name(int(closed[0])))
+            raise AgentError(f"action {name} was removed and {consequence}")
+
+    def in_order(self, context: Any) -> Any:
+        """A table with a row for each open action, rows in the order of the actions.
+
+        Rows are matched by name, the index of the table, unless they are numbered 0, 1, ...; what is no
+        such table is returned as it is.
+        """
+        index = index_names(context) if getattr(context, "columns", None) is not None else None
+        if index is None:
+            return context
+        numbers = self.numbers(index)
+        if sorted(numbers.tolist()) != self.open.tolist():
+            raise AgentError(
+                f"context: its rows are named {listed(index)}; expected a row for each action of "
+                "`labels`, in any order"
+            )
+        return context.iloc[np.argsort(numbers)]
 
     def spread(self, context: np.ndarray) -> np.ndarray:
         """(..., K, d) contexts of open actions as those of all `capacity` actions; (d,) as it is."""
@@ -125,7 +209,7 @@ class ActionNames:
         )
         return self.spread(contexts)[np.arange(len(numbers)), numbers]
 
-    def add(self, labels: Iterable[str] | None, count: int) -> None:
+    def add(self, labels: Iterable[Hashable] | None, count: int) -> None:
         """Add `count` actions, checked before by `check_new`."""
         for name in labels or ():
             self._numbers[name] = len(self._numbers)
@@ -133,73 +217,99 @@ class ActionNames:
         self.is_open = np.concatenate([self.is_open, np.ones(count, bool)])
         self.resize(self._capacity)
 
-    def check_new(self, labels: Any, count: int) -> list[str] | None:
+    def check_new(self, labels: Any, count: int) -> list[Hashable] | None:
         """Labels for `count` more actions, refused if they do not fit."""
         if self.labels is None:
             if labels is not None:
                 raise AgentError(
-                    f"labels are {labels!r}, but the actions so far have none; make the agent with "
+                    f"labels are {short(labels)}, but the actions so far have none; make the agent with "
                     "labels, or leave them out"
                 )
             return None
-        found = _collected(labels)
-        given = [] if found is None else [_plain(name) for name in found]
-        if len(given) != count or not all(isinstance(name, str) for name in given):
-            raise AgentError(f"labels are {labels!r}; expected {count} strings, one per new action")
-        times = Counter(given)
-        again = [name for name in given if name in self._numbers or times[name] > 1]
-        if again:
-            raise LabelTaken(
-                f"label {again[0]!r} is taken; a removed action keeps its label: choose another"
-            )
-        return given
+        try:
+            given = as_hashable(labels, count, "add_actions", "new action")
+        except TypeError as error:
+            raise AgentError(str(error)) from error
+        if len(given) != count:
+            raise AgentError(f"add_actions: got {len(given)} labels; expected {count}")
+        for name, times in Counter(given).items():
+            number = self._numbers.get(name)
+            if number is not None and not self.is_open[number]:
+                raise LabelTaken(
+                    f"label {short(name)} is taken by an action that was removed; reopen_actions brings it "
+                    "back with all that is known of it: do that, or choose another label"
+                )
+            if number is not None or times > 1:
+                raise LabelTaken(f"label {short(name)} is taken; choose another")
+        return list(given)
 
-    def remove(self, numbers: np.ndarray) -> None:
-        """Close actions, checked before by `check_removed`."""
-        self.is_open[numbers] = False
+    def set_open(self, numbers: np.ndarray, is_open: bool) -> None:
+        """Close or open actions, checked before by `check_closing` or `check_opening`."""
+        self.is_open[numbers] = is_open
         self.resize(self._capacity)
 
-    def check_removed(self, actions: Any) -> np.ndarray:
-        """The numbers of actions to be closed, refused if they are closed or none would be left."""
-        given = _collected(actions)
-        numbers = self.numbers([actions] if given is None else given)
-        closed = numbers[~self.is_open[numbers]]
-        if len(closed):
-            raise UnknownAction(f"action {self.name(int(closed[0]))!r} was removed already")
+    def check_closing(self, actions: Any) -> np.ndarray:
+        """The positions of actions to be closed, refused if one is closed or none would be left."""
+        numbers = self.numbers(actions)
+        for closed in numbers[~self.is_open[numbers]][:1].tolist():
+            raise UnknownAction(f"action {short(self.name(closed))} was removed already")
         if len(set(numbers.tolist())) == len(self.open):
             raise AgentError("these are all the actions there are; leave one at least")
+        return numbers
+
+    def check_opening(self, actions: Any) -> np.ndarray:
+        """The positions of actions to be opened again, refused if one was not removed."""
+        numbers = self.numbers(actions)
+        for known in numbers[self.is_open[numbers]][:1].tolist():
+            raise AgentError(
+                f"action {short(self.name(known))} was not removed; there is nothing to do"
+            )
         return numbers
 
     def _unknown(self, action: Any) -> str:
         if self.labels is None:
             return (
-                f"got {action!r} for an action; the actions have no labels: expected a number from 0 "
-                f"to {len(self) - 1}"
+                f"got {short(action)} for an action; the actions have no labels: expected a number "
+                f"from 0 to {len(self) - 1}"
             )
-        near = difflib.get_close_matches(str(action), self.labels, n=3)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see `labels`"
-        return f"there is no action {action!r}; {hint}"
+        by_text = {str(label): label for label in self.labels}
+        near = difflib.get_close_matches(str(action)[:200], by_text, n=3)
+        hint = " or ".join(short(by_text[text]) for text in near)
+        hint = f"did you mean {hint}?" if near else "see `labels`"
+        if isinstance(action, int) and not isinstance(action, bool) and 0 <= action < len(self):
+            hint += (
+                f". Only labels name actions that have some: the one at position {action} is "
+                f"{short(self.labels[action])}, or Position({action})"
+            )
+        return f"there is no action {short(action)}; {hint}"
 
 
-def _plain(action: Any) -> Any:
-    """A label or number as Python's own: NumPy's and JAX's would not be found among the labels."""
-    alone = isinstance(action, np.generic | np.ndarray | Array) and action.ndim == 0
-    return action.item() if alone else action
+def _as_positions(numbers: Any, size: int) -> np.ndarray:
+    """Positions below `size`, one or several, as (n,) whole numbers."""
+    array = np.asarray(numbers)
+    if array.dtype.kind not in ("iu" if array.size else "iuf") or array.ndim > 1:
+        raise UnknownAction(
+            f"got {short(numbers)} as positions; expected a whole number, or (n,) of them"
+        )
+    for outside in array[(array < 0) | (array >= size)].tolist()[:1]:
+        raise UnknownAction(
+            f"there is no action number {outside}; numbers run from 0 to {size - 1}"
+        )
+    return np.atleast_1d(array).astype(np.int32)
 
 
-def _collected(actions: Any) -> np.ndarray | list[Any] | None:
-    """Actions from anything that holds several; None if it does not: a label, a number, ..."""
-    if isinstance(actions, str | bytes) or not isinstance(actions, Iterable):
-        return None
-    if not hasattr(actions, "__array__"):
-        return list(actions)
-    array = np.asarray(actions)
-    return array if array.ndim else None
+def _named_true(eligible: Any) -> Any:
+    """The names that are True in a dict, or a pandas `Series`, of True and False; others as they are."""
+    if isinstance(eligible, Mapping) or index_names(eligible) is not None:
+        items = dict(eligible.items())
+        if items and all(isinstance(as_label(value), bool) for value in items.values()):
+            return [name for name, value in items.items() if value]
+    return eligible
 
 
 def _as_mask(actions: np.ndarray | list[Any]) -> np.ndarray | None:
     """True and False for each action, or None if actions are given otherwise."""
     if isinstance(actions, np.ndarray):
         return actions if actions.dtype == bool else None
-    is_mask = bool(actions) and all(isinstance(_plain(action), bool) for action in actions)
+    is_mask = bool(actions) and all(isinstance(as_label(action), bool) for action in actions)
     return np.array(actions, bool) if is_mask else None

@@ -4,19 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ...inference import Status
+from ...inference import Posterior, Status
 from ...inference.gaussian.new_actions import newcomers
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
-from .action_names import ActionNames
+from .action_names import ActionNames, Position
 from .decisions import ActionProbabilities, AgentError, Decision, Decisions, Label
 from .engine import Engine
 from .inputs import Checks, are_many, as_id, as_ids, as_size, how_many_new
+from .migration import check_all_are_kept, moved_state
 from .state import AgentState, checked_settings, first_state
 from .storage.durable import DurableAgent, Recorder, recorded
+from .views import action_moments, as_frame, expected_rewards, shown_policy, shown_posterior
 
 __all__ = ["Agent"]
 
@@ -39,8 +43,9 @@ class Agent(DurableAgent):
     Args:
         policy: `ThompsonSampling` on any backend, a baseline such as `LinTS(hierarchy)`, `LinUCB`, ...
         seed: decides every draw.
-        labels: a name for each action; by default those of the hierarchy's last level, if it has any.
-            Without labels an action is called by its number.
+        labels: a name for each action, a string or anything else that is hashable; by default those of
+            the hierarchy's last level, if it has any. Actions with labels are called by nothing else,
+            unless by a `Position`; without labels by their numbers.
         keep: how many of the newest decisions can still be rewarded; older ones expire.
         propensity_draws: if given, every decision has its probability, estimated from so many further
             draws, which take most of its time.
@@ -63,7 +68,7 @@ class Agent(DurableAgent):
         policy: Policy,
         seed: Any = 0,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         keep: int = 100_000,
         propensity_draws: int | None = None,
         forget: float | None = None,
@@ -88,7 +93,7 @@ class Agent(DurableAgent):
         self.recorder = Recorder(state.counts)
         self.engine = Engine(state.key, state.policy, state.posterior, state.settings)
         self._settings, self._made_with = state.settings, state.made_with
-        self._log = state.decisions.copy()
+        self._log, self._observations = state.decisions.copy(), state.observations.copy()
         self._names = ActionNames(state.labels, state.is_open, self.engine.capacity)
         self._checks = Checks(state.policy.problem, self.engine.dtype)
 
@@ -97,11 +102,12 @@ class Agent(DurableAgent):
         with self.recorder.lock:
             return AgentState(
                 key=np.asarray(self.engine.key),
-                policy=self.policy,
+                policy=self.engine.policy,
                 posterior=self.engine.posterior(),
                 labels=None if self._names.labels is None else tuple(self._names.labels),
                 is_open=self._names.is_open.copy(),
                 decisions=self._log.copy(),
+                observations=self._observations.copy(),
                 counts=dict(self.recorder.counts),
                 settings=self._settings,
                 made_with=self._made_with,
@@ -109,8 +115,10 @@ class Agent(DurableAgent):
 
     @property
     def policy(self) -> Policy:
-        """The policy; behind the last action it may have spare ones that are never chosen."""
-        return self.engine.policy
+        """The policy, of all actions there have been, with their labels; removed ones are among them."""
+        with self.recorder.lock:
+            policy, names = self.engine.policy, self._names
+            return shown_policy(policy, len(names), names.labels)
 
     @property
     def labels(self) -> list[Label]:
@@ -132,7 +140,47 @@ class Agent(DurableAgent):
     def status(self) -> Status:
         """What went wrong in the policy's inference so far; see `Backend.status`."""
         with self.recorder.lock:
-            return self.policy.status(self.engine.posterior())
+            return self.engine.policy.status(self.engine.posterior())
+
+    def posterior(self) -> Posterior:
+        """What is known of every level, and draws from it.
+
+        Row `i` of the actions is the action at position `i`, with its label; removed ones are there too,
+        for they may come back. See `summary` for those that may be chosen.
+        """
+        with self.recorder.lock:
+            policy, names = self.engine.policy, self._names
+            known = policy.posterior(self.engine.posterior())
+            return shown_posterior(known, len(names), names.labels)
+
+    def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:
+        """A table of the actions that may be chosen, by name.
+
+        Its columns are `mean` and `sd`, the posterior mean and standard deviation of the reward that an
+        action is expected to have in the context; `rewards`, how many rewards of it were learned from;
+        and `best`, the share of `draws` draws in which it is the best of all.
+
+        Args:
+            context: as in `act`; by default the mean of the contexts that were learned from and kept.
+            draws: how many draws `best` is estimated from, with a standard error of at most
+                `0.5 / sqrt(draws)`.
+        """
+        with self.recorder.lock:
+            names, seen = self._names, self._observations
+            if context is None and seen.made:
+                context = seen.newest()[0].mean(0)
+            elif context is None and self._checks.dim == 1:
+                context = np.ones(1)
+            if context is None:
+                raise AgentError(
+                    "there are no observations yet whose mean context could be used; give a context"
+                )
+            known = action_moments(self.engine.policy.posterior(self.engine.posterior()))
+            x, of = self._checks.context(context, names), names.open
+            mean, sd = expected_rewards(self._checks.family, x, *(part[of] for part in known))
+            best = self.probabilities(x, draws).probability
+            columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
+            return as_frame([names.name(i) for i in of.tolist()], columns)
 
     # Choosing.
 
@@ -141,12 +189,14 @@ class Agent(DurableAgent):
         """Choose an action in a context.
 
         Args:
-            context: (d,), shared by all actions, or (K, d), a row for each action of `labels`.
-            eligible: which actions may be chosen: labels or numbers, or (K,) of True and False in the
-                order of `labels`. By default all.
+            context: (d,), shared by all actions, or (K, d), a row for each action of `labels`. One with
+                names (a dict, a pandas `Series` or table) is matched by the hierarchy's `components`,
+                and rows with names by `labels`.
+            eligible: which actions may be chosen: names, a `Position`, or (K,) of True and False in the
+                order of `labels`, or by name. By default all.
         """
         log, names = self._log, self._names
-        x = self._checks.context(context, len(names.open))
+        x = self._checks.context(context, names)
         full = x if x.ndim == 1 else names.spread(x)
         index, probability = self.engine.choose(log.made, full, names.allowed(eligible))
         x, is_plain = (x, eligible is None) if x.ndim == 1 else (full[index], False)
@@ -166,7 +216,7 @@ class Agent(DurableAgent):
 
         Their probabilities, where they are logged, are those of each action in its place.
         """
-        x = self._names.spread(self._checks.context(context, len(self._names.open)))
+        x = self._names.spread(self._checks.context(context, self._names))
         allowed = self._names.allowed(eligible)
         size = as_size(size, int(np.count_nonzero(allowed)))
         self._log.check_fits(size)
@@ -184,7 +234,7 @@ class Agent(DurableAgent):
             contexts: (n, d), or (n, K, d) with a row for each action of `labels`.
             eligible: which actions may be chosen in all of them, as in `act`.
         """
-        x = self._checks.contexts(contexts, len(self._names.open))
+        x = self._checks.contexts(contexts, self._names)
         allowed = self._names.allowed(eligible)
         self._log.check_fits(len(x))
         full = x if x.ndim == 2 else self._names.spread(x)
@@ -214,6 +264,13 @@ class Agent(DurableAgent):
             with self.recorder.lock:
                 self._decide(**arguments)
         else:
+            positions = {
+                "update": "action",
+                "remove_actions": "actions",
+                "reopen_actions": "actions",
+            }
+            if change in positions:
+                arguments[positions[change]] = Position(arguments[positions[change]])
             getattr(self, change)(**arguments)
 
     @recorded
@@ -226,7 +283,7 @@ class Agent(DurableAgent):
         is logged: where `n` of N draws choose the action of the decision, the log has
         `(n + 1) / (N + 1)`, the decision itself included. So it is never zero.
         """
-        x = self._names.spread(self._checks.context(context, len(self._names.open)))
+        x = self._names.spread(self._checks.context(context, self._names))
         draws = as_count(draws, "probabilities draws")
         counts = self.engine.tally(self._log.made, x, self._names.allowed(eligible), draws)
         return ActionProbabilities.estimated(counts[0, self._names.open], draws)
@@ -256,12 +313,13 @@ class Agent(DurableAgent):
     def update(self, context: Any, action: Any, reward: Any) -> None:
         """Learn from one observation, or from many: contexts (n, d), n actions, n rewards.
 
-        Actions are labels or numbers; those that were removed may still be learned from.
+        Actions are given by their labels, by numbers where there are no labels, or by a `Position`;
+        those that were removed may still be learned from.
         """
-        K, checks, names = len(self._names.open), self._checks, self._names
+        checks, names = self._checks, self._names
         if type(reward) is not float and are_many(reward, "rewards"):
             x, chosen, y = (
-                checks.contexts(context, K),
+                checks.contexts(context, names),
                 names.numbers(action),
                 checks.rewards(reward),
             )
@@ -272,10 +330,15 @@ class Agent(DurableAgent):
                 )
             x = x if x.ndim == 2 else names.rows_of(x, chosen)
         else:
-            x, chosen, y = checks.context(context, K), names.number(action), checks.reward(reward)
+            x, chosen, y = (
+                checks.context(context, names),
+                names.number(action),
+                checks.reward(reward),
+            )
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
         self.recorder.record("update", context=x, action=chosen, reward=y)
         self._learn(x, chosen, y)
+        self._observations.append(x, chosen, y)
 
     @recorded
     def reward(self, decision: Any, reward: Any) -> None:
@@ -297,6 +360,7 @@ class Agent(DurableAgent):
             actions = int(log.actions[rows])
         self.recorder.record("reward", decision=ids, reward=y)
         self._learn(log.contexts[rows], actions, y, rows)
+        self._observations.append(log.contexts[rows], actions, y)
 
     def _learn(self, contexts: np.ndarray, actions: Any, rewards: Any, rows: Any = None) -> None:
         """Update with one observation or many; `rows` are those of their decisions in the log.
@@ -328,7 +392,7 @@ class Agent(DurableAgent):
         self,
         weights: Any = None,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         mean: Any = None,
         cov: Any = None,
     ) -> list[Label]:
@@ -342,14 +406,14 @@ class Agent(DurableAgent):
             weights: parent level's name -> `(m, parent_size)` numbers, `(m, parent_size, dim, dim)`
                 matrices or `Sparse`, as the actions so far have; the weights alone where there is one
                 parent; None where there is none.
-            labels: m names, where the actions so far have names.
+            labels: m names, where the actions so far have labels.
             mean: as in `Level`; needed where every action has a mean of its own, as in `LinTS`.
             cov: as in `Level`; needed where every action has a covariance of its own.
 
         Returns:
             The labels, or numbers, of the new actions.
         """
-        hierarchy, names = self.policy.problem, self._names
+        hierarchy, names = self.engine.policy.problem, self._names
         if not isinstance(hierarchy, Hierarchy):
             raise TypeError("a program written by hand has the actions that it has; add none")
         start = len(names)
@@ -370,18 +434,59 @@ class Agent(DurableAgent):
         )
         self.engine.install(*extended)
         names.add(new_labels, level.size)
+        self._observations.make_room_for_actions(len(names))
         return [names.name(start + i) for i in range(level.size)]
 
     @recorded
     def remove_actions(self, actions: Any) -> None:
-        """Never choose these actions again, given by labels or numbers.
+        """Choose these actions no more, given by one name or several, or by a `Position`.
 
         The evidence they gave of their effects stays, and rewards of decisions for them that arrive
-        later will add to it. Their numbers and labels are not given to others.
+        later will add to it. Their positions and labels are not given to others: `reopen_actions`
+        brings them back.
         """
-        numbers = self._names.check_removed(actions)
+        numbers = self._names.check_closing(actions)
         self.recorder.record("remove_actions", actions=numbers)
-        self._names.remove(numbers)
+        self._names.set_open(numbers, False)
+
+    @recorded
+    def reopen_actions(self, actions: Any) -> None:
+        """Let removed actions be chosen again, under their labels, with all that is known of them."""
+        numbers = self._names.check_opening(actions)
+        self.recorder.record("reopen_actions", actions=numbers)
+        self._names.set_open(numbers, True)
+
+    def migrate(
+        self, policy: Policy, *, labels: Sequence[Label] | None = None, partial: bool = False
+    ) -> None:
+        """Continue with another policy, which learns from everything the agent has learned from.
+
+        Its hierarchy may have other variances, other effects or levels, more actions and another backend,
+        but contexts are the same. Actions are matched by their labels, or by their numbers where they
+        have no labels; their positions become those of the new hierarchy. Decisions keep their ids, so
+        their late rewards still count. Other calls wait meanwhile. An agent that is kept in a folder is
+        opened with the new policy afterwards.
+
+        Args:
+            policy: what to continue with.
+            labels: names of its actions, by default those that its hierarchy declares.
+            partial: whether to begin from the observations that are kept, where the agent has learned
+                from more than `keep`. By default that is refused, for evidence would be lost.
+        """
+        if not isinstance(policy, Policy):
+            raise TypeError(f"migrate: got {short(policy)}; expected a policy")
+        with self.recorder.replacing() as write:
+            state = self.state()
+            if not partial:
+                check_all_are_kept(state)
+            moved, (contexts, actions, rewards) = moved_state(state, policy, labels)
+            agent = type(self).restore(moved)
+            if len(rewards):
+                agent.update(contexts, Position(actions), rewards)
+            parts = {name: part for name, part in vars(agent).items() if name != "recorder"}
+            write(agent.state)
+            vars(self).update(parts)  # in one step: Control-C may come at any call
+            self.recorder.counts.update(agent.recorder.counts)
 
     def __repr__(self) -> str:
         counts = self.counts

@@ -1,12 +1,14 @@
 """Decisions, their probabilities, and the log in which they wait for their rewards."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from .ring import FIRST_ROOM, Ring
 
 __all__ = [
     "ActionProbabilities",
@@ -22,9 +24,7 @@ __all__ = [
     "UnknownDecision",
 ]
 
-Label = str | int
-
-_FIRST_ROOM = 1024
+Label = Hashable
 
 
 class AgentError(ValueError):
@@ -138,7 +138,7 @@ class Decisions(Sequence[Decision]):
     ids: np.ndarray
     indices: np.ndarray
     probabilities: np.ndarray | None
-    labels: Sequence[str] | None
+    labels: Sequence[Label] | None
 
     @property
     def actions(self) -> list[Label]:
@@ -187,7 +187,7 @@ class ActionProbabilities(NamedTuple):
 
 
 @dataclass
-class DecisionLog:
+class DecisionLog(Ring):
     """The newest decisions, in a ring buffer: decision `t` is in row `t` modulo the room.
 
     A decision expires after `keep` later ones. So the log has at most `keep` rows, and knows of each of
@@ -211,25 +211,16 @@ class DecisionLog:
     is_plain: np.ndarray
     rewards: np.ndarray
     made: int = 0
+    names = ("contexts", "actions", "probabilities", "is_plain", "rewards")
+    blank = {"probabilities": np.nan}  # noqa: RUF012 (never changed)
 
     @staticmethod
     def empty(keep: int, dim: int, dtype: Any) -> "DecisionLog":
         """A log without decisions, with room for the first."""
-        room = min(keep, _FIRST_ROOM)
+        room = min(keep, FIRST_ROOM)
         numbers, nothing = np.zeros((room, dim), dtype), np.full(room, np.nan)
         actions, is_plain, rewards = (np.zeros(room, kind) for kind in (np.int32, bool, dtype))
         return DecisionLog(keep, numbers, actions, nothing, is_plain, rewards)
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """All arrays by name, each with a row for every decision there is room for."""
-        names = ("contexts", "actions", "probabilities", "is_plain", "rewards")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def room(self) -> int:
-        """How many decisions the arrays have room for; it doubles until there is room for `keep`."""
-        return len(self.actions)
 
     @property
     def waiting(self) -> np.ndarray:
@@ -254,10 +245,7 @@ class DecisionLog:
     ) -> int:
         """Add decisions (n, d), (n,), at most `keep` of them; returns how many others expired."""
         n = len(actions)
-        self._make_room(n)
-        start = self.made % self.room
-        is_contiguous = start + n <= self.room  # several times as fast
-        rows = slice(start, start + n) if is_contiguous else (start + np.arange(n)) % self.room
+        rows = self.places(n)
         expired = int(np.isnan(self.rewards[rows]).sum())
         self._write(rows, contexts, actions, probabilities, is_plain)
         self.made += n
@@ -267,7 +255,7 @@ class DecisionLog:
         self, context: np.ndarray, action: int, probability: float | None, *, is_plain: bool
     ) -> int:
         """Add one decision, quickly; returns how many others expired."""
-        self._make_room(1)
+        self.make_room(1)
         row = self.made % self.room
         expired = isnan(self.rewards[row])
         self._write(row, context, action, probability, is_plain)
@@ -314,29 +302,11 @@ class DecisionLog:
             self.find(np.array([number]))
         return row
 
-    def kept(self) -> np.ndarray:
-        """The ids of the decisions that are kept, the oldest first."""
-        return np.arange(max(0, self.made - self.room), self.made)
-
     def rewarded(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The ids of decisions that are kept and have their reward, and their rows of all columns."""
         ids = self.kept()
         ids = ids[~self.waiting[ids % self.room]]
         return ids, {name: values[ids % self.room] for name, values in self.columns.items()}
-
-    def copy(self) -> "DecisionLog":
-        """The same decisions in new arrays."""
-        return replace(self, **{name: values.copy() for name, values in self.columns.items()})
-
-    def _make_room(self, n: int) -> None:
-        """Double the arrays until they have room for the next `n` decisions, or for `keep`."""
-        while self.room < min(self.made + n, self.keep):
-            kept, before, room = self.kept(), self.room, min(2 * self.room, self.keep)
-            for name, values in self.columns.items():
-                blank = np.nan if name == "probabilities" else 0
-                grown = np.full((room, *values.shape[1:]), blank, values.dtype)
-                grown[kept % room] = values[kept % before]
-                setattr(self, name, grown)
 
 
 def _listed(ids: np.ndarray, most: int = 5) -> str:

@@ -1,14 +1,18 @@
 """What callers give to an agent, converted and checked, quickly: every decision passes here."""
 
 import math
-from collections.abc import Iterable, Sized
+from collections.abc import Sized
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ...models import Gaussian, Hierarchy
-from .decisions import AgentError
+from ...models.components import in_order
+from ...models.labels import as_labels
+from ...models.messages import short
+from .action_names import ActionNames
+from .decisions import AgentError, Label
 
 __all__ = [
     "Checks",
@@ -16,9 +20,9 @@ __all__ = [
     "as_factor",
     "as_id",
     "as_ids",
-    "as_labels",
     "as_size",
     "how_many_new",
+    "labels_of",
 ]
 
 _NO_NUMBER = str | bytes | bytearray | complex | np.complexfloating
@@ -34,6 +38,7 @@ class Checks:
 
     def __init__(self, problem: Any, dtype: Any):
         self.dim, self.dtype, self.family = problem.dim, np.dtype(dtype), problem.reward
+        self.components = problem.components
         self.largest = float(np.finfo(self.dtype).max)
         self._shared = (self.dim,)
         # A constraint of NumPyro's: called directly it takes numbers as they are, without JAX.
@@ -41,13 +46,13 @@ class Checks:
         if not isinstance(self.family, Gaussian):
             self._support = self.family.law(jnp.zeros(())).support
 
-    def context(self, context: Any, K: int) -> np.ndarray:
-        """One context: (d,), or (K, d) with a row for each of K actions."""
+    def context(self, context: Any, names: ActionNames) -> np.ndarray:
+        """One context: (d,), or (K, d) with a row for each open action."""
         # The usual case, as fast as possible: numbers with a finite sum of squares are finite.
         is_usual = type(context) is np.ndarray and context.dtype is self.dtype
         if is_usual and context.shape == self._shared and context.dot(context) <= self.largest:
             return context
-        x = self._numbers(context, "context")
+        x, K = self._in_order(names.in_order(context), "context"), len(names.open)
         if x.shape != self._shared and x.shape != (K, self.dim):
             raise AgentError(
                 f"context has shape {x.shape}; expected ({self.dim},), shared by all actions, or "
@@ -55,9 +60,9 @@ class Checks:
             )
         return self._finite(x, "context")
 
-    def contexts(self, contexts: Any, K: int) -> np.ndarray:
-        """Many contexts: (n, d), or (n, K, d)."""
-        x = self._numbers(contexts, "contexts")
+    def contexts(self, contexts: Any, names: ActionNames) -> np.ndarray:
+        """Many contexts: (n, d), or (n, K, d) with a row for each open action."""
+        x, K = self._in_order(contexts, "contexts"), len(names.open)
         if not x.size or x.shape[1:] not in ((self.dim,), (K, self.dim)):
             raise AgentError(
                 f"contexts have shape {x.shape}; expected (n, {self.dim}), or (n, {K}, {self.dim}) "
@@ -73,7 +78,7 @@ class Checks:
                 raise TypeError
             y = float(reward)
         except (TypeError, ValueError):
-            raise AgentError(f"reward is {reward!r}; expected a number") from None
+            raise AgentError(f"reward is {short(reward)}; expected a number") from None
         except OverflowError:
             y = math.inf
         inside = -self.largest <= y <= self.largest
@@ -116,6 +121,15 @@ class Checks:
             f"reward is {reward:g}, which {type(self.family).__name__} rewards never are in {self.dtype}"
         )
 
+    def _in_order(self, contexts: Any, what: str) -> np.ndarray:
+        """Contexts as numbers, those with names in the order of the hierarchy's components."""
+        try:
+            return self._numbers(in_order(contexts, self.components, what), what)
+        except AgentError:
+            raise
+        except ValueError as error:
+            raise AgentError(str(error)) from error
+
     def _numbers(self, value: Any, what: str) -> np.ndarray:
         try:
             given = np.asarray(value)
@@ -133,7 +147,7 @@ class Checks:
             ) from None
         except (TypeError, ValueError):
             pass
-        raise AgentError(f"{what}: got {value!r}; expected numbers")
+        raise AgentError(f"{what}: got {short(value)}; expected numbers")
 
     def _finite(self, x: np.ndarray, what: str) -> np.ndarray:
         """Contexts that are finite and have finite squares, without which nothing could be learned."""
@@ -156,7 +170,7 @@ def are_many(given: Any, what: str) -> bool:
     try:
         return np.ndim(given) > 0
     except ValueError:
-        raise AgentError(f"{what} are {given!r}; expected (n,) numbers") from None
+        raise AgentError(f"{what} are {short(given)}; expected (n,) numbers") from None
 
 
 def _is_whole(number: Any) -> bool:
@@ -167,7 +181,7 @@ def as_size(size: Any, most: int) -> int:
     """How many actions a slate is to have."""
     if not _is_whole(size) or not 1 <= size <= most:
         raise AgentError(
-            f"a slate of {size!r} is asked for; expected a whole number from 1 to {most}, as many "
+            f"a slate of {short(size)} is asked for; expected a whole number from 1 to {most}, as many "
             "actions as are eligible"
         )
     return int(size)
@@ -178,7 +192,7 @@ def as_id(decision: Any) -> int:
     if _is_whole(decision):
         return int(decision)
     raise AgentError(
-        f"got {decision!r} for the id of a decision; expected the number that `act` returned as `.id`"
+        f"got {short(decision)} for the id of a decision; expected the number that `act` returned as `.id`"
     )
 
 
@@ -193,23 +207,12 @@ def as_ids(decisions: Any) -> np.ndarray:
     return ids.astype(np.int64)
 
 
-def as_labels(labels: Any, problem: Any) -> tuple[str, ...] | None:
+def labels_of(labels: Any, problem: Any) -> tuple[Label, ...] | None:
     """A name for each action of a problem; by default those that a hierarchy declares."""
     if labels is None:
         declared = problem.actions.labels if isinstance(problem, Hierarchy) else None
         return None if declared is None else tuple(declared)
-    K = problem.num_actions
-    given = None if isinstance(labels, str) or not isinstance(labels, Iterable) else tuple(labels)
-    if given is None or not all(isinstance(name, str) for name in given):
-        raise ValueError(
-            f"Agent labels: got {labels!r}; expected {K} different strings, one per action"
-        )
-    if len(given) != K or len(set(given)) != K:
-        raise ValueError(
-            f"Agent labels: got {len(given)}, {len(set(given))} of them different; expected {K} "
-            "different strings, one per action"
-        )
-    return tuple(str(name) for name in given)  # not NumPy's own kind of string
+    return as_labels(labels, problem.num_actions, "Agent", "action")
 
 
 def as_factor(forget: Any) -> float | None:
@@ -217,7 +220,9 @@ def as_factor(forget: Any) -> float | None:
     if forget is None:
         return None
     if isinstance(forget, bool) or not isinstance(forget, float | int) or not 0 < forget <= 1:
-        raise ValueError(f"Agent forget is {forget!r}; expected a number in (0, 1], such as 0.999")
+        raise ValueError(
+            f"Agent forget is {short(forget)}; expected a number in (0, 1], such as 0.999"
+        )
     return float(forget)
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from ...inference.random import fused_key
 from ...models.arrays import as_count
 from ..policies.policy import Policy
-from .decisions import DecisionLog
-from .inputs import as_factor, as_labels
+from .decisions import DecisionLog, Label
+from .inputs import as_factor, labels_of
+from .observations import ObservationLog
 from .storage.declaration import fingerprint
+from .views import shown_policy
 
 __all__ = ["COUNTED", "AgentSettings", "AgentState", "checked_settings", "first_state"]
 
@@ -57,11 +59,13 @@ class AgentState(NamedTuple):
 
     Attributes:
         key: (2,) the words of the random key that decisions draw from.
-        policy: the policy, a pytree of arrays; it may have spare actions behind the last one.
+        policy: the policy, a pytree of arrays, without labels of the actions; it may have spare ones
+            behind the last one.
         posterior: the policy's state, a pytree of arrays.
         labels: the name of every action by its number, or None.
         is_open: (K,) whether each action may still be chosen.
         decisions: the newest decisions, and which of them wait for a reward.
+        observations: the newest observations that were learned from.
         counts: what has happened so far, by name.
         settings: the agent's settings.
         made_with: the `fingerprint` of the policy that the agent was made with, before any action was
@@ -78,9 +82,10 @@ class AgentState(NamedTuple):
     key: np.ndarray
     policy: Policy
     posterior: Any
-    labels: tuple[str, ...] | None
+    labels: tuple[Label, ...] | None
     is_open: np.ndarray
     decisions: DecisionLog
+    observations: ObservationLog
     counts: dict[str, int]
     settings: AgentSettings
     made_with: str
@@ -88,17 +93,19 @@ class AgentState(NamedTuple):
 
 def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings) -> AgentState:
     """The state of a new agent."""
-    key, problem = fused_key(seed), policy.problem
+    key, problem, dtype = fused_key(seed), policy.problem, jnp.result_type(float)
     posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
     if settings.forget is not None:
         policy.forget(posterior, settings.forget)  # raises at once if the policy cannot
     return AgentState(
         key=np.asarray(jax.random.key_data(key)),
-        policy=policy,
+        # Labels are kept apart: agents that differ in them alone share their compiled programs.
+        policy=shown_policy(policy, problem.num_actions, None),
         posterior=posterior,
-        labels=as_labels(labels, problem),
+        labels=labels_of(labels, problem),
         is_open=np.ones(problem.num_actions, bool),
-        decisions=DecisionLog.empty(settings.keep, problem.dim, jnp.result_type(float)),
+        decisions=DecisionLog.empty(settings.keep, problem.dim, dtype),
+        observations=ObservationLog.empty(settings.keep, problem.dim, problem.num_actions, dtype),
         counts=dict.fromkeys(COUNTED, 0),
         settings=settings,
         made_with=fingerprint(policy),

@@ -92,7 +92,7 @@ def HierTS(hierarchy: Hierarchy) -> ThompsonSampling:
         1
     """
     check_hierarchy(hierarchy, "HierTS")
-    actions, d = hierarchy.actions, hierarchy.dim
+    actions = hierarchy.actions
     _check_parents(actions, "HierTS")
     moments = prior_moments(hierarchy)
     parents = list(actions.parents or {})
@@ -100,7 +100,7 @@ def HierTS(hierarchy: Hierarchy) -> ThompsonSampling:
     cov = jnp.concatenate([moments.cov[name] for name in parents]).mean(0)
     effect = Level(f"{actions.name}_effect", 1, mean=mean, cov=cov)
     shared = actions.remade(parents={effect.name: np.ones((actions.size, 1))})
-    return ThompsonSampling(_backend(Hierarchy([effect, shared], hierarchy.reward, d)))
+    return ThompsonSampling(_backend(hierarchy.remade(levels=[effect, shared])))
 
 
 def KnownEffects(hierarchy: Hierarchy, environment: Any) -> ThompsonSampling:
@@ -135,7 +135,7 @@ def KnownEffects(hierarchy: Hierarchy, environment: Any) -> ThompsonSampling:
     if actions.link is not None:
         center = actions.link(center)
     own = actions.remade(parents=None, mean=center, link=None)
-    return ThompsonSampling(_backend(Hierarchy([own], hierarchy.reward, d)))
+    return ThompsonSampling(_backend(hierarchy.remade(levels=[own])))
 
 
 setattr(KnownEffects, "sees_truth", True)  # noqa: B010 (type checkers know no attribute of functions)
@@ -169,7 +169,7 @@ def NoActionNoise(hierarchy: Hierarchy) -> ThompsonSampling:
         )
     exact = actions.remade(cov=actions.cov * _NEARLY_NOTHING)
     levels = [*hierarchy.levels[:-1], exact]
-    return ThompsonSampling(_backend(Hierarchy(levels, hierarchy.reward, hierarchy.dim)))
+    return ThompsonSampling(_backend(hierarchy.remade(levels=levels)))
 
 
 class PriorMoments(NamedTuple):
@@ -233,7 +233,7 @@ def _without_effects(hierarchy: Hierarchy, reward: Any) -> Hierarchy:
     actions, moments = hierarchy.actions, prior_moments(hierarchy)
     mean, cov, name = moments.mean, moments.cov, actions.name
     own = Level(name, actions.size, mean=mean[name], cov=cov[name], labels=actions.labels)
-    return Hierarchy([own], reward, hierarchy.dim)
+    return hierarchy.remade(levels=[own], reward=reward)
 
 
 def _backend(hierarchy: Hierarchy) -> Backend[Any]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from ...inference import Backend, Status
+from ...inference import Backend, Posterior, Status
 from ...models import Hierarchy
 from ...models.declaration import Declaration
 from ...models.messages import short
@@ -84,6 +84,10 @@ class Policy(Declaration, Generic[State]):
         """What went wrong so far; works inside `jit`."""
         return Status()
 
+    def posterior(self, state: State) -> Posterior:
+        """What is known of every level, where the policy has a posterior."""
+        raise TypeError(f"{type(self).__name__} has no posterior; ThompsonSampling has, and LinTS")
+
 
 def best_action(scores: Float[Array, " K"]) -> Int[Array, ""]:
     """The first action with the highest score.
@@ -155,6 +159,10 @@ class ThompsonSampling(Policy[Any]):
     def status(self, state: Any) -> Status:
         """The backend's status."""
         return self.backend.status(state)
+
+    def posterior(self, state: Any) -> Posterior:
+        """The backend's posterior."""
+        return self.backend.posterior(state)
 
 
 class UniformRandom(Policy[None]):

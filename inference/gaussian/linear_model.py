@@ -212,7 +212,7 @@ def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
     )
     itself = Sparse(np.arange(action.size)[:, None], np.ones((action.size, 1)))
     own = Level(action.name, action.size, parents={shared.name: itself}, cov=c)
-    return Hierarchy([shared, own], hierarchy.reward, dim)
+    return hierarchy.remade(levels=[shared, own])
 
 
 def joint_prior(hierarchy: Hierarchy) -> GaussianVector:

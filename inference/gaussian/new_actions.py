@@ -121,7 +121,7 @@ def extend(hierarchy: Hierarchy, level: Level | None, start: int, size: int) -> 
         each = np.broadcast_to(declared.matrices(), (actions.size, dim, dim))
         cov = join_rows(each, rows, start, size, spare=np.eye(dim))
     last = actions.remade(size=size, parents=joined, mean=mean, cov=cov, labels=None)
-    return Hierarchy([*hierarchy.levels[:-1], last], hierarchy.reward, dim)
+    return hierarchy.remade(levels=[*hierarchy.levels[:-1], last])
 
 
 def _same(one: Array, other: Array) -> bool:

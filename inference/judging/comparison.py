@@ -199,7 +199,7 @@ def compare(
         }
     warn_of_trouble("compare", {name: row["status"] for name, row in rows.items()})
     actions = hierarchy.actions
-    labels = pd.Index(actions.labels or range(actions.size), name=actions.name)
+    labels = pd.Index(actions.coordinates, tupleize_cols=False, name=actions.name)
     return Comparison(
         table=pd.DataFrame(list(rows.values()), pd.Index(rows, name="backend")),
         by_level=pd.DataFrame(

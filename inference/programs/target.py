@@ -50,6 +50,11 @@ class Target(Declaration):
         return Gaussian(1.0) if self.hierarchy is None else self.hierarchy.reward
 
     @property
+    def components(self) -> Any:
+        """The names of the components of a context that the hierarchy declares, or None."""
+        return None if self.hierarchy is None else self.hierarchy.components
+
+    @property
     def source(self) -> Any:
         """The hierarchy, or the program written by hand."""
         return self.hierarchy or self.function

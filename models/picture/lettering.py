@@ -51,7 +51,7 @@ def measure(text: str, size: float = BODY, weight: str = "normal") -> float:
 def letter_level(level: Level, radius: float, pitch: float) -> list[Lettering]:
     """Names for the circles of a level: its labels, else its name and the index."""
     if level.labels is not None:
-        labels = [label.replace("$", r"\$") for label in level.labels]
+        labels = [str(label).replace("$", r"\$") for label in level.labels]
         size = _fitting_size(labels, radius)
         if size:
             return [Lettering(label, size) for label in labels]

@@ -137,10 +137,10 @@ SHAPES_OF_THINGS = {
         TypeError,
         ["level 'a': labels are 'xyz'", "a sequence of 3 strings"],
     ),
-    "labels numbers": (
-        lambda: Level("a", 2, labels=[1, 2]),
+    "labels that cannot be looked up": (
+        lambda: Level("a", 2, labels=[[1], [2]]),
         TypeError,
-        ["level 'a': labels are [1, 2]", "a sequence of 2 strings"],
+        ["level 'a': labels hold [1]", "a sequence of 2 strings"],
     ),
     "labels one number": (
         lambda: Level("a", 2, labels=5),

@@ -2,7 +2,8 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from ....inference.random import fused_key
 from ....models.arrays import as_count
+from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
-from ..inputs import as_labels
+from ..inputs import labels_of
 from ..state import AgentSettings, AgentState
 from .file import AgentFileError
 from .folder import AgentFolder
@@ -54,6 +56,16 @@ class Recorder:
         """
         if self.folder is not None:
             self.folder.record(change, arguments)
+
+    @contextmanager
+    def replacing(self) -> Iterator[Callable[[Callable[[], AgentState]], None]]:
+        """With the lock held: what writes another state than the changes lead to, where one is kept."""
+        if self.folder is None:
+            with self.lock:
+                yield lambda state: None
+        else:
+            with self.folder.replacing() as write:
+                yield write
 
 
 def recorded(method: Method) -> Method:
@@ -214,13 +226,13 @@ def _check_agree(
     for name, given in settings.items():
         found = there[name]
         if name == "labels":
-            given = as_labels(given, policy.problem)
+            given = labels_of(given, policy.problem)
             # Actions may have been added.
             found = found if found is None or given is None else found[: len(given)]
         if given != found:
             raise AgentFileError(
-                f"the agent in {folder} was made with {name}={found!r}, not {given!r}; hand in what it "
-                "was made with, or begin another one in another folder"
+                f"the agent in {folder} was made with {name}={short(found)}, not {short(given)}; hand in "
+                "what it was made with, or begin another one in another folder"
             )
     if not np.array_equal(jax.random.key_data(fused_key(seed)), state.key):
         raise AgentFileError(

@@ -16,7 +16,8 @@ before the newest is kept as well, in case the newest is damaged.
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ from .snapshot import read_state, write_state
 
 __all__ = ["AgentFolder", "repeat"]
 
-_CHANGES = frozenset(["decide", "update", "reward", "add_actions", "remove_actions"])
+_CHANGES = frozenset(
+    ["decide", "update", "reward", "add_actions", "remove_actions", "reopen_actions"]
+)
 _KEPT = 2  # snapshots
 
 
@@ -170,18 +173,53 @@ class AgentFolder:
         with self._snapshotting:
             self._write_snapshot()
 
+    @contextmanager
+    def replacing(self) -> Iterator[Callable[[Callable[[], AgentState]], None]]:
+        """While nobody writes a snapshot or changes the agent: what writes a state in place of its own.
+
+        From then on the folder holds that state, and no earlier one to fall back on. If what follows
+        fails, nothing more is recorded, for the agent would differ from its folder.
+        """
+        self.check_process()
+        has_begun = False
+
+        def write(state: Callable[[], AgentState]) -> None:
+            nonlocal has_begun
+            new = state()
+            number = self._next_journal()
+            has_begun = True
+            self._keep(number, new, kept=1)
+
+        with self._snapshotting, self._agent_lock:
+            if self.journal.trouble is not None:
+                raise JournalError(f"{self.journal.trouble}; open the agent again")
+            try:
+                yield write
+            except BaseException as error:
+                if has_begun and not isinstance(error, OSError):
+                    self.journal.spoil(error)
+                raise
+
     def _write_snapshot(self) -> None:
         with self._agent_lock:
-            number = self.journal.number
-            if number == self._saved:
+            if self.journal.number == self._saved:
                 return
-            state = self._state()
-            if number != self._base:
-                self.journal.continue_in(self._file("journal", number))
-                self._base = number
+            state, number = self._state(), self._next_journal()
+        self._keep(number, state, _KEPT)
+
+    def _next_journal(self) -> int:
+        """Continue in a journal that begins after all changes so far: the number of the last."""
+        number = self.journal.number
+        if number != self._base:
+            self.journal.continue_in(self._file("journal", number))
+            self._base = number
+        return number
+
+    def _keep(self, number: int, state: AgentState, kept: int) -> None:
+        """Write a snapshot after the given record, and remove what is older than the newest few."""
         write_state(self._file("snapshot", number), state)
         self._saved = self._tried = number
-        oldest = self._numbers("snapshot")[-_KEPT:][0]
+        oldest = self._numbers("snapshot")[-kept:][0]
         for kind in ("snapshot", "journal"):
             for old in self._numbers(kind):
                 if old < oldest:

@@ -5,6 +5,7 @@ are those of the policy, of its posterior, and of the log of decisions. See `fil
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,15 +14,20 @@ import numpy as np
 
 from ....inference.buffer import Buffer
 from ....inference.random import fused_key, plain_key
+from ....models.labels import as_labels
+from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import DecisionLog
+from ..observations import ObservationLog
+from ..ring import Ring
 from ..state import COUNTED, AgentState, checked_settings
-from .declaration import decode, encode, fingerprint, named_arrays, rebuild
+from .declaration import decode, encode, fingerprint, foreign_parts, named_arrays, rebuild
 from .file import AgentFileError, read, write
 
 __all__ = ["buffers_in", "from_file", "read_state", "to_file", "write_state"]
 
 _KIND = "agent"
+_OBSERVED = "observed."  # how the names of the columns of the log of observations begin
 
 
 def write_state(path: Any, state: AgentState) -> None:
@@ -42,24 +48,38 @@ def read_state(path: Any, policy: Policy | None = None) -> AgentState:
 
 def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of an agent's file."""
-    decisions = state.decisions
+    decisions, observations = state.decisions, state.observations
     header = {
         "kind": _KIND,
         "precision": decisions.contexts.dtype.name,
         "made_with": state.made_with,
         "policy": encode(state.policy, ".policy"),
         "room": max((buffer.capacity for buffer in buffers_in(state.posterior)), default=0),
-        "labels": None if state.labels is None else list(state.labels),
+        "labels": _encoded_labels(state.labels),
         "counts": state.counts,
         "settings": encode(state.settings._asdict()),
         "made": decisions.made,
+        "observed": observations.made,
     }
     arrays = {
         path + name: _plain(array)
         for path, tree in ((".policy", state.policy), (".posterior", state.posterior))
         for name, array in named_arrays(tree).items()
     }
-    return header, arrays | {"key": state.key, "is_open": state.is_open, **decisions.columns}
+    arrays |= {"key": state.key, "is_open": state.is_open, **decisions.columns}
+    observed = observations.columns | {"times": observations.times}
+    return header, arrays | {_OBSERVED + name: array for name, array in observed.items()}
+
+
+def _encoded_labels(labels: Any) -> Any:
+    """Labels in JSON, refused where a file cannot hold one."""
+    for label in labels or ():
+        if foreign_parts(encode(label)):
+            raise TypeError(
+                f"the label {short(label)} cannot be written to a file; expected strings, numbers, "
+                "None, or tuples of these: make the agent with such labels"
+            )
+    return encode(labels)
 
 
 def _plain(array: Any) -> np.ndarray:
@@ -112,44 +132,52 @@ def _state(
     room = _count(header["room"])
     prior = jax.eval_shape(lambda: policy.init(fused_key(0), room=room))
     settings = checked_settings(**decode(header["settings"], {}))
-    decisions = _decisions(arrays, settings.keep, policy.problem.dim, _count(header["made"]))
     is_open = _checked(arrays["is_open"], (-1,), bool, "is_open")
-    K = len(is_open)
+    K, dim, dtype = len(is_open), policy.problem.dim, jnp.result_type(float)
+    empty = DecisionLog.empty(settings.keep, dim, dtype)
+    decisions = replace(empty, **_columns(arrays, empty, K), made=_count(header["made"]))
+    nothing = ObservationLog.empty(settings.keep, dim, K, dtype)
+    observations = replace(
+        nothing,
+        **_columns(arrays, nothing, K, _OBSERVED),
+        times=_checked(arrays[f"{_OBSERVED}times"], (K,), np.int64, "times"),
+        made=_count(header["observed"]),
+    )
     if policy.problem.num_actions < K or not any(is_open):
         raise ValueError("actions are not as many as they should be")
-    if not ((decisions.actions >= 0) & (decisions.actions < K)).all():
-        raise ValueError("a decision is for an action that there is not")
-    labels = header["labels"]
+    labels = decode(header["labels"], {})
     if labels is not None:
-        is_right = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-        if not is_right or not len(labels) == len(set(labels)) == K:
-            raise ValueError(f"labels are not {K} different strings")
+        labels = as_labels(labels, K, "the agent", "action")
     return AgentState(
         key=_checked(arrays["key"], (2,), np.uint32, "key"),
         policy=policy,
         posterior=_filled(prior, arrays, ".posterior"),
-        labels=None if labels is None else tuple(labels),
+        labels=labels,
         is_open=is_open,
         decisions=decisions,
+        observations=observations,
         counts={name: _count(header["counts"][name]) for name in COUNTED},
         settings=settings,
         made_with=str(header["made_with"]),
     )
 
 
-def _decisions(arrays: Mapping[str, np.ndarray], keep: int, dim: int, made: int) -> DecisionLog:
-    """The log of decisions, with columns of the types and widths that an empty one has."""
-    empty = DecisionLog.empty(keep, dim, jnp.result_type(float)).columns
-    rows = len(arrays["actions"])
-    if not 0 < rows <= keep:
-        raise ValueError("decisions are not as many as they should be")
+def _columns(
+    arrays: Mapping[str, np.ndarray], like: Ring, K: int, prefix: str = ""
+) -> dict[str, np.ndarray]:
+    """The columns of a log of K actions, of the types and widths that an empty one has."""
+    rows = len(arrays[f"{prefix}actions"])
+    if not 0 < rows <= like.keep:
+        raise ValueError("the rows of a log are not as many as they should be")
     columns = {
-        name: _checked(arrays[name], (rows, *like.shape[1:]), like.dtype, name)
-        for name, like in empty.items()
+        name: _checked(arrays[prefix + name], (rows, *own.shape[1:]), own.dtype, prefix + name)
+        for name, own in like.columns.items()
     }
     if not np.isfinite(columns["contexts"]).all():
-        raise ValueError("a decision was made in a context that is not finite")
-    return DecisionLog(keep, **columns, made=made)
+        raise ValueError("a row of a log has a context that is not finite")
+    if not ((columns["actions"] >= 0) & (columns["actions"] < K)).all():
+        raise ValueError("a row of a log is for an action that there is not")
+    return columns
 
 
 def _filled(shapes: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:

@@ -15,6 +15,7 @@ from mixts.bandit import (
     HierTS,
     LinTS,
     LinUCB,
+    Position,
     ThompsonSampling,
     UniformRandom,
     UnknownDecision,
@@ -111,9 +112,9 @@ class TestActing:
         x, _, _ = observations(60)
         mask = np.arange(K) >= 4
         by_name = [agent.act(c, eligible=NAMES[4:]).index for c in x[:20]]
-        by_number = [agent.act(c, eligible=[4, 5, 6]).index for c in x[20:40]]
+        by_position = [agent.act(c, eligible=Position([4, 5, 6])).index for c in x[20:40]]
         by_mask = [agent.act(c, eligible=mask).index for c in x[40:]]
-        for chosen in (by_name, by_number, by_mask, agent.act_many(x, eligible=mask).indices):
+        for chosen in (by_name, by_position, by_mask, agent.act_many(x, eligible=mask).indices):
             assert set(chosen) <= {4, 5, 6}
             assert len(set(chosen)) > 1
         assert agent.act(x[0], eligible=["movie 2"]).action == "movie 2"
@@ -332,17 +333,31 @@ class TestRefusals:
             (lambda a: a.slate(np.ones(D), 0), "a slate of 0 is asked for"),
             (lambda a: a.update(np.ones(D), "movi 4", 1.0), "there is no action 'movi 4'; did you"),
             (
-                lambda a: a.update(np.ones(D), 12, 1.0),
+                lambda a: a.update(np.ones(D), Position(12), 1.0),
                 "no action number 12; numbers run from 0 to 6",
             ),
-            (lambda a: a.update(np.ones(D), 1, np.nan), "reward is nan, which Gaussian"),
-            (lambda a: a.update(np.ones(D), 1, 1e300), "1e.300, which Gaussian"),
-            (lambda a: a.update(np.ones(D), 1, "much"), "reward is 'much'"),
-            (lambda a: a.update(np.ones(D), 1, "0.7"), "reward is '0.7'; expected a number"),
-            (lambda a: a.update(np.ones(D), 1, np.complex64(1)), "expected a number"),
-            (lambda a: a.update(np.ones(D), 1, 10**400), "reward is inf, which Gaussian"),
-            (lambda a: a.update(np.ones((1, D)), [1], ["0.7"]), "expected numbers"),
-            (lambda a: a.update(np.ones((2, D)), [1, 2], [1.0]), "got 2 contexts, 2 actions and 1"),
+            (
+                lambda a: a.update(np.ones(D), 2, 1.0),
+                r"no action 2; .* at position 2 is 'movie 2', or Position\(2\)",
+            ),
+            (
+                lambda a: a.update(np.ones(D), Position([2]), 1.0),
+                "for one action; expected one whole number",
+            ),
+            (lambda a: a.update(np.ones(D), "movie 1", np.nan), "reward is nan, which Gaussian"),
+            (lambda a: a.update(np.ones(D), "movie 1", 1e300), "1e.300, which Gaussian"),
+            (lambda a: a.update(np.ones(D), "movie 1", "much"), "reward is 'much'"),
+            (
+                lambda a: a.update(np.ones(D), "movie 1", "0.7"),
+                "reward is '0.7'; expected a number",
+            ),
+            (lambda a: a.update(np.ones(D), "movie 1", np.complex64(1)), "expected a number"),
+            (lambda a: a.update(np.ones(D), "movie 1", 10**400), "reward is inf, which Gaussian"),
+            (lambda a: a.update(np.ones((1, D)), ["movie 1"], ["0.7"]), "expected numbers"),
+            (
+                lambda a: a.update(np.ones((2, D)), Position([1, 2]), [1.0]),
+                "got 2 contexts, 2 actions and 1",
+            ),
             (lambda a: a.reward(1.5, 1.0), "got 1.5 for the id of a decision"),
             (lambda a: a.reward([[1]], [1.0]), r"ids have shape \(1, 1\)"),
             (lambda a: a.reward([0.5], [1.0]), "type float64"),
@@ -362,10 +377,18 @@ class TestRefusals:
         ("make", "error", "message"),
         [
             (lambda: Agent(world()), TypeError, "expected a policy"),
-            (lambda: Agent(mets(), labels=["a", "b"]), ValueError, "got 2, 2 of them different"),
-            (lambda: Agent(mets(), labels=5), ValueError, "labels: got 5; expected 7 different"),
-            (lambda: Agent(mets(), labels=[["a"]] * K), ValueError, "expected 7 different strings"),
-            (lambda: Agent(mets(), labels=["a"] * K), ValueError, "got 7, 1 of them different"),
+            (
+                lambda: Agent(mets(), labels=["a", "b"]),
+                ValueError,
+                "got 2 labels, 2 of them different",
+            ),
+            (lambda: Agent(mets(), labels=5), TypeError, "labels are 5; expected a sequence of 7"),
+            (lambda: Agent(mets(), labels=[["a"]] * K), TypeError, "labels hold .'a'.; exp"),
+            (
+                lambda: Agent(mets(), labels=["a"] * K),
+                ValueError,
+                "got 7 labels, 1 of them different",
+            ),
             (lambda: Agent(mets(), keep=0), ValueError, "Agent keep"),
             (lambda: Agent(mets(), propensity_draws=0), ValueError, "Agent propensity_draws"),
             (lambda: Agent(mets(), forget=1.5), ValueError, "Agent forget is 1.5"),

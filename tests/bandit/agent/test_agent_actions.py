@@ -330,7 +330,7 @@ class TestGoing:
                 lambda a: a.remove_actions("beta") or a.update(np.ones((4, D)), "beta", 1.0),
                 "'beta' was removed and has no row",
             ),
-            (lambda a: a.add_actions(np.ones((1, L))), "labels are None; expected 1 strings"),
+            (lambda a: a.add_actions(np.ones((1, L))), "labels are None; expected a seq"),
             (lambda a: a.add_actions(np.ones((1, L)), labels=["beta"]), "label 'beta' is taken"),
             (lambda a: a.add_actions(np.ones((2, L)), labels=["x", "x"]), "label 'x' is taken"),
             (lambda a: a.add_actions(np.ones((2, L)), labels=["x"]), "of 1 and 2 new actions"),
