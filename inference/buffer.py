@@ -1,6 +1,6 @@
 """A fixed-capacity record of observations, for backends that need them all and not only their sums."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,19 @@ from jaxtyping import Float, Int
 from ..models.arrays import is_concrete
 from .observation import can_be_used, num_rejected
 
-__all__ = ["Buffer", "append", "empty", "insert", "record", "reserve", "rows_of", "sort", "widen"]
+__all__ = [
+    "Buffer",
+    "append",
+    "buffers_in",
+    "empty",
+    "insert",
+    "is_buffer",
+    "record",
+    "reserve",
+    "rows_of",
+    "sort",
+    "widen",
+]
 
 _BLOCK = 8192  # rows moved at a time
 
@@ -30,6 +42,16 @@ class Buffer(NamedTuple):
     def capacity(self) -> int:
         """How many observations it can hold."""
         return self.rewards.shape[0]
+
+
+def is_buffer(part: Any) -> bool:
+    """Whether a part of a state is a buffer; for `is_leaf`."""
+    return isinstance(part, Buffer)
+
+
+def buffers_in(state: Any) -> list[Buffer]:
+    """The buffers in which a state keeps observations."""
+    return [part for part in jax.tree.leaves(state, is_leaf=is_buffer) if is_buffer(part)]
 
 
 def empty(capacity: int, dim: int) -> Buffer:

@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...models import Gaussian, Hierarchy
+from ...inference.observation import many_observations
+from ...models import Data, Gaussian, Hierarchy
 from .decisions import AgentError
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "as_id",
     "as_ids",
     "as_labels",
+    "as_log",
     "as_size",
     "how_many_new",
 ]
@@ -210,6 +212,16 @@ def as_labels(labels: Any, problem: Any) -> tuple[str, ...] | None:
             "different strings, one per action"
         )
     return tuple(str(name) for name in given)  # not NumPy's own kind of string
+
+
+def as_log(data: Any, problem: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Contexts, numbers of actions and rewards of observations to start from, checked."""
+    if not isinstance(data, Data):
+        raise TypeError(
+            f"Agent data: got {type(data).__name__}; expected Data(contexts, actions, rewards)"
+        )
+    contexts, actions, rewards = map(np.asarray, many_observations(problem, *data)[:3])
+    return contexts, actions, rewards
 
 
 def as_factor(forget: Any) -> float | None:
