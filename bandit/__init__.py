@@ -14,6 +14,7 @@ from .agent.decisions import (
     UnknownAction,
     UnknownDecision,
 )
+from .agent.health import AgentWarning
 from .agent.state import AgentSettings, AgentState
 from .agent.storage.file import AgentFileError
 from .agent.storage.journal import JournalError
@@ -50,6 +51,7 @@ __all__ = [
     "AgentFileError",
     "AgentSettings",
     "AgentState",
+    "AgentWarning",
     "AlreadyRewarded",
     "Box",
     "Contexts",

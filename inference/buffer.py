@@ -1,15 +1,30 @@
 """A fixed-capacity record of observations, for backends that need them all and not only their sums."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
 from ..models.arrays import is_concrete
-from .observation import can_be_used
+from .observation import can_be_used, num_rejected
 
-__all__ = ["Buffer", "append", "empty", "insert", "record", "reserve", "rows_of", "sort"]
+__all__ = [
+    "Buffer",
+    "append",
+    "buffers_in",
+    "empty",
+    "insert",
+    "is_buffer",
+    "record",
+    "reserve",
+    "rows_of",
+    "sort",
+    "widen",
+]
+
+_BLOCK = 8192  # rows moved at a time
 
 
 class Buffer(NamedTuple):
@@ -27,6 +42,16 @@ class Buffer(NamedTuple):
     def capacity(self) -> int:
         """How many observations it can hold."""
         return self.rewards.shape[0]
+
+
+def is_buffer(part: Any) -> bool:
+    """Whether a part of a state is a buffer; for `is_leaf`."""
+    return isinstance(part, Buffer)
+
+
+def buffers_in(state: Any) -> list[Buffer]:
+    """The buffers in which a state keeps observations."""
+    return [part for part in jax.tree.leaves(state, is_leaf=is_buffer) if is_buffer(part)]
 
 
 def empty(capacity: int, dim: int) -> Buffer:
@@ -49,6 +74,11 @@ def reserve(buffer: Buffer, more: int) -> Buffer:
     needed, capacity = int(buffer.num_observations) + more, max(buffer.capacity, 1)
     while capacity < needed:
         capacity *= 2
+    return widen(buffer, capacity)
+
+
+def widen(buffer: Buffer, capacity: int) -> Buffer:
+    """The same observations with room for `capacity` in all; works inside `jit`."""
     room = capacity - buffer.capacity
     if room == 0:
         return buffer
@@ -91,7 +121,7 @@ def record(
     """Add the observations that can be used; also how many were rejected, for any reason."""
     valid = can_be_used(contexts, actions, rewards, num_actions)
     extended, lost = append(buffer, contexts, actions, rewards, valid)
-    return extended, (~valid).sum(dtype=jnp.int32) + lost.astype(jnp.int32)
+    return extended, num_rejected(actions, valid) + lost.astype(jnp.int32)
 
 
 def insert(
@@ -104,31 +134,64 @@ def insert(
     """Add one observation, if valid, after the others of its action; also whether it was added.
 
     The rows must be in order of their actions, and stay so: those of one action are side by side.
-    Rows after the new one move by one place, which is one pass over memory.
+    Rows after the new one move by one place, those that there are and no blank ones, in place.
     """
-    found_room = valid & (buffer.num_observations < buffer.capacity)
-    place = jnp.where(found_room, rows_of(buffer, action)[1], buffer.capacity)
-    before = jnp.arange(buffer.capacity) < place
+    capacity, last = buffer.capacity, buffer.num_observations
+    found_room = valid & (last < capacity)
+    place = jnp.where(found_room, rows_of(buffer, action)[1], capacity)
+    block = min(_BLOCK, capacity)
 
-    def inserted(column: Array, value: Array) -> Array:
-        stays = before.reshape(-1, *[1] * (column.ndim - 1))
-        moved = jnp.where(stays, column, jnp.roll(column, 1, axis=0))
-        return moved.at[place].set(value.astype(column.dtype), mode="drop")
+    def move(i: Array, columns: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Rows of one block, from the last on, take the values of the rows before them."""
+        start = jnp.clip(last + 1 - (i + 1) * block, 0, capacity - block)
+        rows = start + jnp.arange(block)
+        moves = (rows > place) & (rows <= last - i * block)
+        return tuple(_moved(column, start, moves) for column in columns)
 
-    grown = Buffer(
-        contexts=inserted(buffer.contexts, context),
-        actions=inserted(buffer.actions, action),
-        rewards=inserted(buffer.rewards, reward),
-        num_observations=buffer.num_observations + found_room,
-    )
-    return grown, found_room
+    if block == capacity:  # one pass, which is faster than a loop where many buffers are one array
+        moves = jnp.arange(capacity) > place
+        columns = tuple(_where(moves, jnp.roll(part, 1, axis=0), part) for part in buffer[:3])
+    else:
+        blocks = -(-jnp.where(found_room, last - place, 0) // block)
+        columns = jax.lax.fori_loop(0, blocks, move, buffer[:3])
+    written = [
+        column.at[place].set(value.astype(column.dtype), mode="drop")
+        for column, value in zip(columns, (context, action, reward), strict=True)
+    ]
+    return Buffer(*written, last + found_room), found_room
+
+
+def _moved(column: Array, start: Int[Array, ""], moves: Array) -> Array:
+    """A column in which rows from `start` on have, where they move, the values of those before."""
+    block = len(moves)
+    here = jax.lax.dynamic_slice_in_dim(column, start, block)
+    before = jax.lax.dynamic_slice_in_dim(column, jnp.maximum(start - 1, 0), block)
+    before = jnp.where(start > 0, before, jnp.roll(before, 1, axis=0))
+    return jax.lax.dynamic_update_slice_in_dim(column, _where(moves, before, here), start, 0)
+
+
+def _where(rows: Array, these: Array, those: Array) -> Array:
+    """The given rows of one column, the others of another."""
+    return jnp.where(rows.reshape(-1, *[1] * (these.ndim - 1)), these, those)
 
 
 def rows_of(buffer: Buffer, action: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """The first row of an action and the one after its last, in a buffer in order of actions."""
-    before = (buffer.actions >= 0) & (buffer.actions < action)
-    start = jnp.sum(before, dtype=jnp.int32)
-    return start, start + jnp.sum(buffer.actions == action, dtype=jnp.int32)
+
+    def first_from(action: Int[Array, ""]) -> Int[Array, ""]:
+        """The first row of this action or a later one: each step halves where it can be."""
+
+        def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) // 2
+            is_before = buffer.actions[middle] < action
+            after, upto = jnp.where(is_before, middle + 1, low), jnp.where(is_before, high, middle)
+            return jnp.where(low < high, after, low), jnp.where(low < high, upto, high)
+
+        ends = jnp.zeros_like(buffer.num_observations), buffer.num_observations
+        return jax.lax.fori_loop(0, buffer.capacity.bit_length(), halve, ends)[0]
+
+    return first_from(action), first_from(action + 1)
 
 
 def sort(buffer: Buffer) -> Buffer:

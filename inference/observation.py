@@ -11,12 +11,17 @@ from ..models.components import as_contexts
 from ..models.data import Observations
 
 __all__ = [
+    "PADDING",
     "as_context",
     "can_be_used",
     "many_observations",
+    "num_rejected",
     "one_observation",
     "own_context",
 ]
+
+# Inside `jit`, a row with this action is none at all: neither used nor counted as rejected.
+PADDING = -(2**31)
 
 
 @runtime_checkable
@@ -92,3 +97,8 @@ def can_be_used(
     """Which observations have an action in range and finite numbers; the check inside `jit`."""
     finite = jnp.isfinite(rewards) & jnp.isfinite(contexts).all(-1)
     return finite & (actions >= 0) & (actions < K)
+
+
+def num_rejected(actions: Int[Array, " n"], valid: Bool[Array, " n"]) -> Int[Array, ""]:
+    """How many observations cannot be used; rows of padding are none."""
+    return jnp.sum(~valid & (actions != PADDING), dtype=jnp.int32)

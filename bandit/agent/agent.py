@@ -8,7 +8,7 @@ import pandas as pd
 
 from ...inference import Posterior, Status
 from ...inference.gaussian.new_actions import newcomers
-from ...models import Hierarchy
+from ...models import Data, Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
 from ..off_policy import LoggedDecisions
@@ -16,7 +16,7 @@ from ..policies.policy import Policy
 from .action_names import ActionNames, Position
 from .decisions import ActionProbabilities, AgentError, Decision, Decisions, Label
 from .engine import Engine
-from .inputs import Checks, are_many, as_id, as_ids, as_size, how_many_new
+from .inputs import Checks, are_many, as_id, as_ids, as_log, as_size, how_many_new
 from .migration import check_all_are_kept, moved_state
 from .state import AgentState, checked_settings, first_state
 from .storage.durable import DurableAgent, Recorder, recorded
@@ -52,6 +52,9 @@ class Agent(DurableAgent):
         forget: if given, a number in (0, 1]: all evidence is multiplied by it before the next
             observation, so that the agent follows a changing world (see `GaussianBackend.forget`).
         forget_every: forget only before every so many observations, which is cheaper.
+        posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
+            its backend returns; by default the prior.
+        data: observations to start from, conditioned on at once; they name actions by their numbers.
 
     Example:
         >>> from mixts.bandit import LinTS
@@ -73,6 +76,8 @@ class Agent(DurableAgent):
         propensity_draws: int | None = None,
         forget: float | None = None,
         forget_every: int = 1,
+        posterior: Any = None,
+        data: Data | None = None,
     ):
         if not isinstance(policy, Policy):
             raise TypeError(
@@ -80,7 +85,9 @@ class Agent(DurableAgent):
                 "ThompsonSampling(ClosedForm(hierarchy))"
             )
         settings = checked_settings(keep, propensity_draws, forget, forget_every)
-        self._start(first_state(policy, seed, labels, settings))
+        self._start(first_state(policy, seed, labels, settings, posterior))
+        if data is not None:
+            self._learn(*as_log(data, policy.problem))
 
     @classmethod
     def restore(cls, state: AgentState) -> "Agent":
@@ -138,9 +145,13 @@ class Agent(DurableAgent):
             return {"decisions": self._log.made} | self.recorder.counts
 
     def status(self) -> Status:
-        """What went wrong in the policy's inference so far; see `Backend.status`."""
+        """What went wrong in the policy's inference so far; see `Backend.status`.
+
+        The agent looks at it from time to time, and warns once of each kind (`AgentWarning`). An
+        observation after which scores would not be numbers is left out and counted as `not_finite`.
+        """
         with self.recorder.lock:
-            return self.engine.policy.status(self.engine.posterior())
+            return self.engine.status()
 
     def posterior(self) -> Posterior:
         """What is known of every level, and draws from it.
@@ -338,7 +349,6 @@ class Agent(DurableAgent):
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
         self.recorder.record("update", context=x, action=chosen, reward=y)
         self._learn(x, chosen, y)
-        self._observations.append(x, chosen, y)
 
     @recorded
     def reward(self, decision: Any, reward: Any) -> None:
@@ -360,7 +370,6 @@ class Agent(DurableAgent):
             actions = int(log.actions[rows])
         self.recorder.record("reward", decision=ids, reward=y)
         self._learn(log.contexts[rows], actions, y, rows)
-        self._observations.append(log.contexts[rows], actions, y)
 
     def _learn(self, contexts: np.ndarray, actions: Any, rewards: Any, rows: Any = None) -> None:
         """Update with one observation or many; `rows` are those of their decisions in the log.
@@ -384,6 +393,40 @@ class Agent(DurableAgent):
                 if rows is not None:
                     log.rewards[rows] = np.nan
             raise
+        self._observations.append(contexts, actions, rewards)
+
+    # Room, and programs for it.
+
+    @recorded
+    def reserve(self, *, rewards: int = 0, actions: int = 0) -> None:
+        """Make room for so many more rewards, where the policy keeps them, and for more actions.
+
+        Without it room doubles whenever it runs out, each time with programs of its own.
+        """
+        rewards = rewards and as_count(rewards, "reserve rewards")
+        actions = actions and as_count(actions, "reserve actions")
+        if actions:
+            self.engine.make_places(len(self._names) + actions)
+            self._names.resize(self.engine.capacity)
+        self.engine.make_room(rewards)
+        self.recorder.record("reserve", rewards=rewards, actions=actions)
+
+    def warm_up(self, *, rewards: int = 0, actions: int = 0, act_many: Sequence[int] = ()) -> None:
+        """Compile all that the agent needs before it serves, or load it from the disk.
+
+        Without it the first call of each kind compiles what it needs. Also compiled are the programs
+        for twice the room, for rewards and for actions; when half of that is taken, those for the next
+        are compiled in the background. A second process finds compiled programs on the disk.
+
+        Args:
+            rewards: make room for so many more at once; see `reserve`.
+            actions: make room for so many more at once.
+            act_many: for how many contexts `act_many` will be called.
+        """
+        if rewards or actions:
+            self.reserve(rewards=rewards, actions=actions)
+        with self.recorder.lock:
+            self.engine.compile([as_count(n, "warm_up act_many") for n in act_many])
 
     # Adding and removing actions.
 
@@ -400,7 +443,7 @@ class Agent(DurableAgent):
 
         What is known of the others does not change by a bit. (There is one exception: the first
         covariance of its own that a new action has makes all others be written out.) Room for actions
-        doubles when it runs out, and only then is anything compiled again.
+        doubles when it runs out; the programs for that are compiled in the background (`warm_up`).
 
         Args:
             weights: parent level's name -> `(m, parent_size)` numbers, `(m, parent_size, dim, dim)`
@@ -413,7 +456,7 @@ class Agent(DurableAgent):
         Returns:
             The labels, or numbers, of the new actions.
         """
-        hierarchy, names = self.engine.policy.problem, self._names
+        hierarchy, names = self.engine.problem, self._names
         if not isinstance(hierarchy, Hierarchy):
             raise TypeError("a program written by hand has the actions that it has; add none")
         start = len(names)

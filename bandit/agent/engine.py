@@ -1,62 +1,96 @@
 """The part of an agent that computes: a policy and its state, packed for compiled calls."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...inference import Status, Trouble
+from ...inference.buffer import buffers_in
 from ...inference.gaussian.new_actions import extend
-from ...models import Level
+from ...inference.observation import PADDING
+from ...models import Hierarchy, Level
 from ..policies.policy import Policy
-from .packing import packing_of
-from .programs import (
-    Packed,
-    packed_observation,
-    packed_request,
-    pad,
-    padded_size,
-    programs_for,
+from .decisions import AgentError
+from .growth import (
+    Growth,
+    add,
+    begin,
+    extension,
+    finished,
+    more_actions,
+    more_rewards,
 )
+from .health import Health
+from .packing import packing_of
+from .programs import SERVING, Call, Packed, Programs, programs_for
+from .requests import packed_observation, packed_observations, packed_request, pad, padded_size
 from .state import AgentSettings
-from .storage.snapshot import buffers_in
 
 __all__ = ["Engine"]
 
 # So many scores are computed in one call, at 4 or 8 bytes each.
 _MAX_SCORES = 1 << 22
 
+# From so many observations on, and for one in so many places that are kept, conditioning on all at
+# once is faster than one after the other.
+_MANY, _PLACES = 32, 256
+
+# The state is looked at after 1, 2, 4, ... observations, and then after so many, a power of two.
+_LOOK_EVERY = 1024
+
+_SCORES, _OWN_SCORES, _UPDATE = Call("scores"), Call("scores", own=True), Call("update")
+_LOOKING = Call("copy_state"), Call("status")
+
 
 class Engine:
     """Chooses actions by their numbers and updates the posterior; arguments are checked before.
+
+    It keeps a copy of the last state that was found to be sound, that is, with scores that are
+    numbers, and all observations since: one that spoils the state is left out.
 
     Args:
         key: (2,) the words of the random key that decisions draw from.
         policy: the policy.
         posterior: its state.
         settings: whether probabilities are estimated, and whether evidence is forgotten.
+
+    Attributes:
+        problem: the hierarchy, in which the newest actions may be spare, or the target of a program.
+        left_out: how many observations were left out, because they spoiled the state.
     """
 
     def __init__(self, key: np.ndarray, policy: Policy, posterior: Any, settings: AgentSettings):
         self.key = jnp.asarray(key)
         self._key_words = int(key[0]), int(key[1])
         self._draws = settings.propensity_draws or 0
-        self._forgetting = settings.forget, settings.forget_every
-        self.install(policy, posterior)
+        self._health, self.left_out = Health(), 0
+        forgetting = settings.forget, settings.forget_every
+        programs = programs_for(packing_of(policy), packing_of(posterior), *forgetting)
+        buffers = buffers_in(posterior)
+        self._places = max((buffer.capacity for buffer in buffers), default=0)
+        taken = (int(buffer.num_observations) for buffer in buffers)
+        self._room = self._places - max(taken) if buffers else None
+        self._continue(programs, programs.pack_policy(policy), programs.pack_state(posterior))
 
-    def install(self, policy: Policy, posterior: Any) -> None:
-        """Continue with another policy and state."""
-        programs = programs_for(packing_of(policy), packing_of(posterior), *self._forgetting)
-        packed, packed_state = programs.pack_policy(policy), [programs.pack_state(posterior)]
-        free = [buffer.capacity - int(buffer.num_observations) for buffer in buffers_in(posterior)]
-        room, rows = min(free, default=None), _MAX_SCORES // padded_size(programs.num_actions)
+    def _continue(self, programs: Programs, policy: Packed, state: Packed) -> None:
+        """Continue with other programs, and policy and state in their shapes."""
+        problem = programs.unpack_policy(policy).problem
+        rows = _MAX_SCORES // padded_size(programs.num_actions) or 1
+        everything, nothing_begun = jnp.ones(programs.num_actions, bool), {}
+        good, packed_state = programs.copy_state(state), [state]
         # Without a call in between, where an interrupt could leave half of them changed.
-        self._programs, self._policy, self._packed_state = programs, packed, packed_state
-        self._room, self._max_rows = room, rows or 1
+        self._programs, self._policy, self._packed_state = programs, policy, packed_state
+        self._good, self._since, self._everything = good, {}, everything
+        self._max_rows, self._begun, self.problem = rows, nothing_begun, problem
 
     @property
     def policy(self) -> Policy:
         """The policy."""
-        return self._programs.policy.unpack(self._policy)
+        return self._programs.unpack_policy(self._policy)
 
     @property
     def packed_state(self) -> Packed:
@@ -65,7 +99,14 @@ class Engine:
 
     def posterior(self) -> Any:
         """A copy of the policy's state: the next update changes the engine's in place."""
-        return self._programs.state.unpack(tuple(jnp.copy(part) for part in self.packed_state))
+        self.look()
+        return self._programs.unpack_state(self.packed_state)
+
+    def status(self) -> Status:
+        """The policy's status, and how many observations were left out."""
+        found = self._look()
+        broken = found.get(Trouble.NOT_FINITE, 0) + self.left_out
+        return Status(found | ({Trouble.NOT_FINITE: broken} if self.left_out else {}))
 
     @property
     def capacity(self) -> int:
@@ -82,7 +123,11 @@ class Engine:
 
     def choose(self, number: int, context: np.ndarray, allowed: Any) -> tuple[int, float | None]:
         """The best action of the draw for decision `number`, and its probability."""
-        index = int(self._scores(number, context, allowed).argmax())
+        scores = self._scores(number, context, allowed)
+        index = int(scores.argmax())
+        if scores[index] != scores[index]:  # of scores one of which is no number, that is the first
+            scores = self._sound(partial(self._scores, number, context, allowed))
+            index = int(scores.argmax())
         if not self._draws:
             return index, None
         return index, float(self._estimated(number, context, allowed, np.array([index]))[0])
@@ -91,7 +136,8 @@ class Engine:
         self, number: int, context: np.ndarray, allowed: Any, size: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(size,) the best actions of one draw, the best first, and the probability of each there."""
-        chosen = _best(self._scores(number, context, allowed)[None], size)[0]
+        scores = self._sound(partial(self._scores, number, context, allowed))
+        chosen = _best(scores[None], size)[0]
         estimate = self._estimated if self._draws else lambda *_: None
         return chosen, estimate(number, context, allowed, chosen)
 
@@ -102,15 +148,10 @@ class Engine:
         chosen, numbers = np.zeros(len(contexts), np.int32), first + np.arange(len(contexts))
         for i in range(0, len(contexts), self._max_rows):
             rows = slice(i, i + self._max_rows)
-            scores = self._programs.scores_many(
-                self._policy,
-                self.packed_state,
-                self.key,
-                pad(numbers[rows].astype(np.uint32)),
-                pad(contexts[rows]),
-                allowed,
-            )
-            chosen[rows] = np.asarray(scores)[: len(chosen[rows])].argmax(1)
+            some = pad(numbers[rows].astype(np.uint32)), pad(contexts[rows])
+            self._programs.compile([Call("scores_many", len(some[0]), contexts.ndim == 3)])
+            scores = self._sound(partial(self._scores_many, *some, allowed))
+            chosen[rows] = scores[: len(chosen[rows])].argmax(1)
         if not self._draws:
             return chosen, None
         each = zip(numbers.tolist(), contexts, chosen[:, None], strict=True)
@@ -125,15 +166,38 @@ class Engine:
         for start in range(0, draws, self._max_rows):
             n = min(self._max_rows, draws - start)
             further = (start + np.arange(padded_size(n))).astype(np.uint32)
-            scores = self._programs.scores_of_draws(
-                self._policy, self.packed_state, request, allowed, further
-            )
-            np.add.at(counts, (np.arange(top), _best(np.asarray(scores)[:n], top)), 1)
+            self._programs.compile([Call("scores_of_draws", len(further), context.ndim == 2)])
+            scores = self._sound(partial(self._scores_of_draws, request, allowed, further))
+            np.add.at(counts, (np.arange(top), _best(scores[:n], top)), 1)
         return counts
 
     def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
+        call = _SCORES if context.ndim == 1 else _OWN_SCORES
+        if call not in self._programs.compiled:
+            self._programs.compile([call])
         request = packed_request(self._key_words, number, context)
         return np.asarray(self._programs.scores(self._policy, self.packed_state, request, allowed))
+
+    def _scores_many(self, *request: Any) -> np.ndarray:
+        known = self._policy, self.packed_state, self.key
+        return np.asarray(self._programs.scores_many(*known, *request))
+
+    def _scores_of_draws(self, *request: Any) -> np.ndarray:
+        known = self._policy, self.packed_state
+        return np.asarray(self._programs.scores_of_draws(*known, *request))
+
+    def _sound(self, scores: Callable[[], np.ndarray]) -> np.ndarray:
+        """Scores that are numbers: of the last sound posterior, where those of the present are not."""
+        found = scores()
+        if np.isnan(found.max()):
+            self._recover()
+            found = scores()
+        if np.isnan(found.max()):
+            raise AgentError(
+                "scores are not numbers, whatever was observed: check the prior and the context, such "
+                "as variances or entries so large or so small that their squares are not finite"
+            )
+        return found
 
     def _estimated(
         self, number: int, context: np.ndarray, allowed: Any, chosen: np.ndarray
@@ -148,45 +212,173 @@ class Engine:
 
     def learn_one(self, number: int, context: np.ndarray, action: int, reward: float) -> None:
         """Update with observation `number`: a context (d,), an action and a reward; see `reserve`."""
+        if _UPDATE not in self._programs.compiled:
+            self._programs.compile([_UPDATE])
         words = packed_observation(number, action, reward, context)
+        self._since[number] = words
         self._packed_state[:] = map(
             self._programs.update, (self._policy,), self._packed_state, (words,)
         )
+        after = number + 1
+        if after % _LOOK_EVERY == 0 or (after < _LOOK_EVERY and after & number == 0):
+            self.look()
 
     def learn(
         self, first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
     ) -> None:
-        """Update with observations (n, d), (n,), (n,) in one call; see `reserve`."""
-        sizes = np.uint32(first & 0xFFFFFFFF), np.int32(len(rewards))
-        rows = zip((*sizes, pad(contexts), pad(actions), pad(rewards)))
+        """Update with observations (n, d), (n,), (n,) in one call; see `reserve`.
+
+        Many are conditioned on at once, unless evidence is forgotten in between.
+        """
+        n, programs = len(rewards), self._programs
+        is_at_once = n >= max(_MANY, self._places // _PLACES) and programs.forget is None
+        name = "condition" if is_at_once else "update_many"
+        programs.compile([Call(name, padded_size(n))])
+        if is_at_once:
+            rows = zip((pad(contexts), pad(actions, PADDING), pad(rewards)))
+        else:
+            sizes = np.uint32(first & 0xFFFFFFFF), np.int32(n)
+            rows = zip((*sizes, pad(contexts), pad(actions), pad(rewards)))
         self._packed_state[:] = map(
-            self._programs.update_many, (self._policy,), self._packed_state, *rows
+            getattr(programs, name), (self._policy,), self._packed_state, *rows
         )
+        jax.block_until_ready(self.packed_state)
+        if not self._is_sound():
+            many = packed_observations(first, contexts, actions, rewards)
+            self._since |= zip(range(first, first + n), many, strict=True)
+        self.look()
+
+    # Whether the state is sound.
+
+    def look(self) -> None:
+        """Keep a copy of the state if it is sound, mend it if it is not, and warn of any trouble."""
+        self._health.tell(self._look())
+
+    def _look(self) -> dict[str, Any]:
+        """Look at the state; how often each kind of trouble has occurred."""
+        self._programs.compile(_LOOKING)
+        if not self._is_sound():
+            self._recover()
+        elif self._since:
+            self._good, self._since = self._programs.copy_state(self.packed_state), {}
+        return jax.device_get(self._programs.status(self._policy, self.packed_state))
+
+    def _is_sound(self) -> bool:
+        ones = np.ones(self._programs.dim, self.dtype)
+        return not np.isnan(self._scores(0, ones, self._everything).max())
+
+    def _recover(self) -> None:
+        """The last sound state, and of the observations since all that leave it sound."""
+        rows = list(self._since.values())
+        good, left_out = self._good, 0
+        if rows:
+            many, known = pad(np.stack(rows)), (self._policy, good)
+            self._programs.compile([Call("update_while_sound", len(many))])
+            good, left_out = self._programs.update_while_sound(*known, np.int32(len(rows)), many)
+        self._good, self._since = self._programs.copy_state(good), {}
+        self._packed_state[:] = (self._programs.copy_state(good),)
+        self.left_out += int(left_out)
+        self._health.tell({Trouble.NOT_FINITE: np.array(self.left_out)})
+
+    # Room.
 
     def reserve(self, n: int) -> None:
-        """Make room for the next `n` observations, where the policy keeps them: it doubles when full."""
+        """Make room for the next `n` observations, where the policy keeps them: it doubles when full.
+
+        The programs for twice the room are compiled in the background when half of it is left.
+        """
         if self._room is not None:
             if self._room < n:
-                policy = self.policy
-                self.install(policy, policy.reserve(self.posterior(), n))
+                self.make_room(n)
             self._room -= n
+            if 2 * self._room < self._places:
+                self._begin("rewards", 2 * self._places)
 
-    def extended(self, level: Level, start: int) -> tuple[Policy, Any]:
+    def make_room(self, n: int) -> None:
+        """Room for `n` more observations, where the policy keeps them."""
+        places = self._places
+        if self._room is None or self._room >= n:
+            return
+        while self._room + places - self._places < n:
+            places *= 2
+        growth = self._grown("rewards", places)
+        self.look()
+        self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
+        self._room, self._places = self._room + places - self._places, places
+
+    def extended(self, level: Level, start: int) -> tuple[Programs, Packed, Packed]:
         """Policy and state with the actions of `level` from `start` on, for `install`.
 
-        Capacity doubles when it is exceeded, which happens at once.
+        Capacity doubles when it is exceeded, which happens at once; the programs for that are compiled
+        in the background when three quarters are taken.
         """
+        self.make_places(start + level.size)
+        if 4 * (start + level.size) > 3 * self.capacity:
+            self._begin("actions", 2 * self.capacity)
+        self.look()
+        added = add(self._programs, self._policy, self.problem, level)
+        if added is not None:
+            return self._programs, *added(self._policy, self.packed_state, start)
+        hierarchy = extend(self.policy.problem, level, start, self.capacity)
+        is_new = np.arange(self.capacity) >= start
+        growth = extension(self._programs, self._policy, hierarchy, is_new)
+        return growth.programs, *growth.move(self._policy, self.packed_state)
+
+    def install(self, programs: Programs, policy: Packed, state: Packed) -> None:
+        """Continue with another policy and state."""
+        if programs is not self._programs:
+            self._continue(programs, policy, state)
+            return
+        good, packed_state = programs.copy_state(state), [state]
+        self._policy, self._packed_state, self._good, self._since = policy, packed_state, good, {}
+
+    def make_places(self, actions: int) -> None:
+        """Room for so many actions in all."""
         capacity = self.capacity
-        while capacity < start + level.size:
+        while capacity < actions:
             capacity *= 2
         if capacity > self.capacity:
-            self.install(*self._with_actions(None, start, capacity))
-        return self._with_actions(level, start, capacity)
+            growth = self._grown("actions", capacity)
+            self.look()
+            self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
 
-    def _with_actions(self, level: Level | None, start: int, capacity: int) -> tuple[Policy, Any]:
-        hierarchy = extend(self.policy.problem, level, start, capacity)
-        is_new = np.arange(capacity) >= start
-        return self._programs.extend(self._policy, self.packed_state, hierarchy, is_new)
+    def compile(self, many: Iterable[int] = ()) -> None:
+        """Compile what serving needs, with `act_many` of such sizes, and with twice the room."""
+        calls = [Call("scores_many", padded_size(n)) for n in many]
+        if self._draws:
+            calls.append(Call("scores_of_draws", padded_size(min(self._draws, self._max_rows))))
+        self._programs.compile((*SERVING, *calls))
+        self._begin_all()
+        for _, begun in self._begun.values():
+            begun.result()
+
+    def _begin_all(self) -> None:
+        if self._room is not None:
+            self._begin("rewards", 2 * self._places)
+        if isinstance(self.problem, Hierarchy) and self._can_be_extended():
+            self._begin("actions", 2 * self.capacity)
+
+    def _can_be_extended(self) -> bool:
+        try:
+            self.policy.with_hierarchy(self.problem)
+        except TypeError:
+            return False
+        return True
+
+    def _begin(self, what: str, size: int) -> None:
+        """Begin to compile the programs for more room in the background."""
+        if what not in self._begun:
+            self._begun[what] = size, begin(self._maker(what, size))
+
+    def _grown(self, what: str, size: int) -> Growth:
+        """The programs for more room, of which those begun in the background are ready or nearly."""
+        prepared, begun = self._begun.get(what, (0, None))
+        return finished(begun if prepared == size else None, self._maker(what, size))
+
+    def _maker(self, what: str, size: int) -> Callable[[], Growth]:
+        if what == "rewards":
+            return partial(more_rewards, self._programs, size)
+        return partial(more_actions, self._programs, self._policy, size)
 
 
 def _best(scores: np.ndarray, top: int) -> np.ndarray:

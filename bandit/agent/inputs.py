@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...models import Gaussian, Hierarchy
+from ...inference.observation import many_observations
+from ...models import Data, Gaussian, Hierarchy
 from ...models.components import in_order
 from ...models.labels import as_labels
 from ...models.messages import short
@@ -20,6 +21,7 @@ __all__ = [
     "as_factor",
     "as_id",
     "as_ids",
+    "as_log",
     "as_size",
     "how_many_new",
     "labels_of",
@@ -213,6 +215,16 @@ def labels_of(labels: Any, problem: Any) -> tuple[Label, ...] | None:
         declared = problem.actions.labels if isinstance(problem, Hierarchy) else None
         return None if declared is None else tuple(declared)
     return as_labels(labels, problem.num_actions, "Agent", "action")
+
+
+def as_log(data: Any, problem: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Contexts, numbers of actions and rewards of observations to start from, checked."""
+    if not isinstance(data, Data):
+        raise TypeError(
+            f"Agent data: got {type(data).__name__}; expected Data(contexts, actions, rewards)"
+        )
+    contexts, actions, rewards = map(np.asarray, many_observations(problem, *data)[:3])
+    return contexts, actions, rewards
 
 
 def as_factor(forget: Any) -> float | None:

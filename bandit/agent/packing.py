@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 __all__ = ["Packing", "packing_of"]
@@ -55,6 +54,16 @@ class Packing:
         leaves |= zip(alone, packed[len(groups) :], strict=True)
         return jax.tree.unflatten(self.structure, [leaves[i] for i in range(len(self.shapes))])
 
+    @property
+    def tree(self) -> Any:
+        """The pytree in shapes and types alone."""
+        pairs = zip(self.shapes, self.types, strict=True)
+        return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(*pair) for pair in pairs])
+
+    def packed(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """The shapes and types of the arrays that hold it."""
+        return jax.eval_shape(self.pack, self.tree)
+
     def _layout(self) -> tuple[list[list[int]], list[int]]:
         """Positions of the small arrays, in groups of one width, and of all others."""
         groups: dict[int, list[int]] = {}
@@ -77,7 +86,9 @@ def _as_floats(numbers: Array) -> Array:
 def packing_of(tree: Any) -> Packing:
     """The packing of a pytree of arrays, or of their shapes and types."""
     leaves, structure = jax.tree.flatten(tree)
-    arrays = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves]
+    # As JAX takes them in: Python's numbers and NumPy's are float64, which may not be switched on.
+    shaped = Array | jax.ShapeDtypeStruct
+    arrays = [leaf if isinstance(leaf, shaped) else jnp.asarray(leaf) for leaf in leaves]
     return Packing(
         structure, tuple(leaf.shape for leaf in arrays), tuple(leaf.dtype for leaf in arrays)
     )

@@ -6,32 +6,22 @@ before XLA would have begun. States are donated, so an update changes them in pl
 and states of the same structure share their programs.
 """
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from struct import Struct
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from ...inference.gaussian.new_actions import action_axes, carry_over
+from ...inference.program_cache import compile_cache
 from ...inference.random import fused_key
-from ...models import Hierarchy
 from ..policies.policy import Policy
-from .packing import Packing, packing_of
+from .packing import Packing
+from .requests import HEAD, padded_size
 
-__all__ = [
-    "Packed",
-    "Programs",
-    "packed_observation",
-    "packed_request",
-    "pad",
-    "padded_size",
-    "programs_for",
-]
+__all__ = ["SERVING", "Call", "Packed", "Programs", "programs_for"]
 
 Packed = tuple[Array, ...]
 
@@ -42,22 +32,22 @@ _FIRST_FURTHER_DRAW = 1 << 31
 _MAX_ROWS, _MAX_SCORES = 128, 1 << 13
 
 
-# What precedes the context, by the bytes of a number: joining bytes is faster than filling an array.
-_REQUEST = {4: Struct("<III"), 8: Struct("<I4xI4xI4x")}
-_OBSERVATION = {4: Struct("<IIf"), 8: Struct("<I4xI4xd")}
-_HEAD = 3  # numbers before the context
+class Call(NamedTuple):
+    """A program with the sizes of its arguments, which decide what is compiled.
+
+    Attributes:
+        program: the name of a method of `Programs`.
+        rows: how many decisions, draws or observations, a power of two; of some programs.
+        own: whether every action has a context of its own.
+    """
+
+    program: str
+    rows: int = 1
+    own: bool = False
 
 
-def packed_request(key: tuple[int, int], number: int, context: np.ndarray) -> np.ndarray:
-    """An agent's key, the number of a decision and its context in one array of words."""
-    head = _REQUEST[context.itemsize].pack(*key, number & 0xFFFFFFFF)
-    return np.frombuffer(head + context.tobytes(), np.uint32)
-
-
-def packed_observation(number: int, action: int, reward: float, context: np.ndarray) -> np.ndarray:
-    """The number of an observation, its action, reward and context in one array of words."""
-    head = _OBSERVATION[context.itemsize].pack(number & 0xFFFFFFFF, action, reward)
-    return np.frombuffer(head + context.tobytes(), np.uint32)
+# What an agent needs to make one decision at a time, to learn one reward, and to see that all is well.
+SERVING = tuple(map(Call, ("scores", "update", "copy_state", "status")))
 
 
 class Programs:
@@ -65,6 +55,9 @@ class Programs:
 
     A packed state that goes through `update` or `update_many` cannot be used afterwards. Before every
     `forget_every`-th observation all evidence is multiplied by `forget`, unless that is None.
+
+    Attributes:
+        compiled: what was compiled so far.
     """
 
     def __init__(self, policy: Packing, state: Packing, forget: float | None, forget_every: int):
@@ -73,13 +66,56 @@ class Programs:
         problem = jax.tree.unflatten(policy.structure, policy.shapes).problem
         self.num_actions, self.dim = problem.num_actions, problem.dim
         self.dtype = jnp.result_type(float)
+        self.compiled: set[Call] = set()
         self.pack_policy, self.pack_state = jax.jit(policy.pack), jax.jit(state.pack)
+        self.unpack_policy = jax.jit(policy.unpack)
+        # Copies, which later updates leave alone.
+        self.unpack_state = jax.jit(lambda state: self.state.unpack(_copied(state)))
+        self.copy_state = jax.jit(_copied)
+        self.status = jax.jit(self._status)
         self.scores = jax.jit(self._scores)
         self.scores_many = jax.jit(self._scores_many)
         self.scores_of_draws = jax.jit(self._scores_of_draws)
         self.update = jax.jit(self._update, donate_argnums=1)
         self.update_many = jax.jit(self._update_many, donate_argnums=1)
-        self._extensions: dict[Packing, Callable[..., Any]] = {}
+        self.condition = jax.jit(self._condition)
+        self.update_while_sound = jax.jit(self._update_while_sound)
+
+    def compile(self, calls: Iterable[Call] = SERVING) -> None:
+        """Compile calls that were not compiled yet, without running them."""
+        missing = [call for call in calls if call not in self.compiled]
+        if missing:
+            with compile_cache():
+                for call in missing:
+                    getattr(self, call.program).lower(*self._arguments(call)).compile()
+                    self.compiled.add(call)
+
+    def _arguments(self, call: Call) -> tuple[Any, ...]:
+        """The shapes and types of what a program is called with."""
+        K, d, n = self.num_actions, self.dim, call.rows
+        policy, state = self.policy.packed(), self.state.packed()
+        width = jnp.dtype(self.dtype).itemsize // 4
+
+        def array(*shape: int, dtype: Any = self.dtype) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(shape, dtype)
+
+        words = array((HEAD + (K * d if call.own else d)) * width, dtype=jnp.uint32)
+        key, counts = array(2, dtype=jnp.uint32), array(n, dtype=jnp.uint32)
+        allowed, context = array(K, dtype=bool), (K, d) if call.own else (d,)
+        rows = array(n, d), array(n, dtype=jnp.int32), array(n)
+        one = array(dtype=jnp.uint32), array(dtype=jnp.int32)
+        if call.program == "copy_state":
+            return (state,)
+        return {
+            "status": (policy, state),
+            "scores": (policy, state, words, allowed),
+            "scores_many": (policy, state, key, counts, array(n, *context), allowed),
+            "scores_of_draws": (policy, state, words, allowed, counts),
+            "update": (policy, state, words),
+            "update_many": (policy, state, *one, *rows),
+            "condition": (policy, state, *rows),
+            "update_while_sound": (policy, state, one[1], array(n, *words.shape, dtype=jnp.uint32)),
+        }[call.program]
 
     def _unpack(self, policy: Packed, state: Packed) -> tuple[Policy, Any]:
         return self.policy.unpack(policy), self.state.unpack(state)
@@ -93,9 +129,14 @@ class Programs:
     def _request(self, words: Array) -> tuple[Array, Array]:
         """The key of a decision and its context, (d,) or (K, d), from a `packed_request`."""
         whole, numbers = self._read(words)
-        key, context = jax.random.fold_in(fused_key(whole[:2]), whole[2]), numbers[_HEAD:]
+        key, context = jax.random.fold_in(fused_key(whole[:2]), whole[2]), numbers[HEAD:]
         shape = (self.dim,) if context.size == self.dim else (self.num_actions, self.dim)
         return key, context.reshape(shape)
+
+    def _status(self, policy: Packed, state: Packed) -> dict[str, Int[Array, ""]]:
+        """How often each kind of trouble has occurred."""
+        unpacked, known = self._unpack(policy, state)
+        return unpacked.status(known).counts
 
     def _scores(self, policy, state, words, allowed) -> Float[Array, " K"]:
         """Scores of one draw for a `packed_request`; minus infinity where not allowed."""
@@ -125,10 +166,12 @@ class Programs:
     def _update(self, policy: Packed, state: Packed, words: Array) -> Packed:
         """The state after a `packed_observation`."""
         unpacked, known = self._unpack(policy, state)
+        return self.state.pack(self._after(unpacked, known, words))
+
+    def _after(self, policy: Policy, state: Any, words: Array) -> Any:
         whole, numbers = self._read(words)
-        known = self._forget(unpacked, known, whole[0])
-        action = whole[1].astype(jnp.int32)
-        return self.state.pack(unpacked.update(known, numbers[_HEAD:], action, numbers[2]))
+        known = self._forget(policy, state, whole[0])
+        return policy.update(known, numbers[HEAD:], whole[1].astype(jnp.int32), numbers[2])
 
     def _update_many(
         self, policy: Packed, state: Packed, first, n, contexts, actions, rewards
@@ -142,6 +185,31 @@ class Programs:
 
         return self.state.pack(jax.lax.fori_loop(0, n, one, before))
 
+    def _condition(self, policy: Packed, state: Packed, contexts, actions, rewards) -> Packed:
+        """The state after many observations at once, some of which may be padding."""
+        unpacked, before = self._unpack(policy, state)
+        return self.state.pack(unpacked.condition(before, contexts, actions, rewards))
+
+    def _update_while_sound(
+        self, policy: Packed, state: Packed, n: Array, rows: Array
+    ) -> tuple[Packed, Int[Array, ""]]:
+        """The state after those of the first `n` rows of `packed_observation` that leave it sound.
+
+        That is, with scores that are numbers. Also how many do not, and are left out.
+        """
+        unpacked, before = self._unpack(policy, state)
+
+        def one(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+            known, left_out = carry
+            after = self._after(unpacked, known, rows[i])
+            probe = jnp.ones(self.dim, self.dtype)
+            is_sound = ~jnp.isnan(unpacked.scores(fused_key(0), after, probe)).any()
+            kept = jax.tree.map(lambda new, old: jax.lax.select(is_sound, new, old), after, known)
+            return kept, left_out + ~is_sound
+
+        known, left_out = jax.lax.fori_loop(0, n, one, (before, jnp.int32(0)))
+        return self.state.pack(known), left_out
+
     def _forget(self, policy: Policy, state: Any, number: Array) -> Any:
         """The state in which observation `number` is added: with the evidence so far discounted."""
         if self.forget is None:
@@ -152,37 +220,14 @@ class Programs:
         is_due = number % self.forget_every == 0
         return jax.lax.cond(is_due, lambda s: policy.forget(s, factor), lambda s: s, state)
 
-    def extend(
-        self, policy: Packed, state: Packed, hierarchy: Hierarchy, is_new: Bool[np.ndarray, " K"]
-    ) -> tuple[Policy, Any]:
-        """Policy and state for a hierarchy in which some actions are new; the others do not change.
 
-        Compiled once for each number of actions that the hierarchy has room for.
-        """
-        form = packing_of(hierarchy)
-        if form not in self._extensions:
-            self._extensions[form] = self._extension(self.policy.unpack(policy), hierarchy)
-        return self._extensions[form](policy, state, hierarchy, is_new)
-
-    def _extension(self, policy: Policy, hierarchy: Hierarchy) -> Callable[..., Any]:
-        def prior(policy: Policy, hierarchy: Hierarchy) -> tuple[Policy, Any]:
-            extended = policy.with_hierarchy(hierarchy)
-            # Policies that can be extended draw nothing here.
-            return extended, extended.init(jax.random.key(0))
-
-        axes = action_axes(partial(prior, policy), hierarchy)
-
-        def extended(policy: Packed, state: Packed, hierarchy: Hierarchy, is_new: Array) -> Any:
-            unpacked = self._unpack(policy, state)
-            return carry_over(unpacked, prior(unpacked[0], hierarchy), axes, is_new)
-
-        return jax.jit(extended)
+def _copied(packed: Packed) -> Packed:
+    return tuple(jnp.copy(part) for part in packed)
 
 
 def _masked(scores: Float[Array, " K"], allowed: Bool[Array, " K"]) -> Float[Array, " K"]:
-    """Scores of which the best is always allowed, even where scores are not numbers."""
-    worst = jnp.finfo(scores.dtype).min
-    return jnp.where(allowed, jnp.where(jnp.isnan(scores), worst, scores), -jnp.inf)
+    """Scores of which the best is always allowed; one that is not a number stays one."""
+    return jnp.where(allowed, scores, -jnp.inf)
 
 
 def _in_chunks(
@@ -191,24 +236,9 @@ def _in_chunks(
     """The scores of each of `n` rows, a power of two, computed for a few rows at a time."""
     n = len(jax.tree.leaves(rows)[0])
     few = max(1, min(n, _MAX_ROWS, _MAX_SCORES // K))
-    few = 1 << (few.bit_length() - 1)
+    few = padded_size(few + 1) // 2
     split = jax.tree.map(lambda column: column.reshape(-1, few, *column.shape[1:]), rows)
     return jax.lax.map(jax.vmap(score), split).reshape(n, K)
-
-
-def padded_size(n: int) -> int:
-    """The next power of two, so that many sizes share one program."""
-    return 1 << (n - 1).bit_length()
-
-
-def pad(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, ...) followed by zeros, in a new array whose length is a power of two.
-
-    A compiled call may read its arguments after it has returned, when the caller has changed the rows.
-    """
-    full = np.zeros((padded_size(len(rows)), *rows.shape[1:]), rows.dtype)
-    full[: len(rows)] = rows
-    return full
 
 
 # The programs for a structure, made once.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...inference.buffer import buffers_in
 from ...inference.random import fused_key
 from ...models.arrays import as_count
 from ..policies.policy import Policy
@@ -15,10 +16,20 @@ from .observations import ObservationLog
 from .storage.declaration import fingerprint
 from .views import shown_policy
 
-__all__ = ["COUNTED", "AgentSettings", "AgentState", "checked_settings", "first_state"]
+__all__ = [
+    "COUNTED",
+    "STARTED_FROM",
+    "AgentSettings",
+    "AgentState",
+    "checked_settings",
+    "first_state",
+]
 
 # What an agent counts, besides its decisions; see `Agent.counts`.
 COUNTED = ("observations", "expired", "unknown", "too_late", "duplicate", "refused")
+
+# Arguments of `Agent` that say what it knows at first, and are not kept.
+STARTED_FROM = ("posterior", "data")
 
 # The child of the agent's key that the policy starts from; decisions use the children 0, 1, 2, ...
 _KEY_OF_POLICY = 0xFFFFFFFF
@@ -91,10 +102,15 @@ class AgentState(NamedTuple):
     made_with: str
 
 
-def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings) -> AgentState:
-    """The state of a new agent."""
+def first_state(
+    policy: Policy, seed: Any, labels: Any, settings: AgentSettings, posterior: Any = None
+) -> AgentState:
+    """The state of a new agent, which knows what `posterior` knows: by default nothing."""
     key, problem, dtype = fused_key(seed), policy.problem, jnp.result_type(float)
-    posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
+    if posterior is None:
+        posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
+    else:
+        posterior = _own(policy, posterior)
     if settings.forget is not None:
         policy.forget(posterior, settings.forget)  # raises at once if the policy cannot
     return AgentState(
@@ -110,3 +126,20 @@ def first_state(policy: Policy, seed: Any, labels: Any, settings: AgentSettings)
         settings=settings,
         made_with=fingerprint(policy),
     )
+
+
+def _own(policy: Policy, posterior: Any) -> Any:
+    """A copy of a state of the policy, refused if it is one of another policy."""
+    room = max((buffer.capacity for buffer in buffers_in(posterior)), default=0)
+    expected = jax.eval_shape(lambda: policy.init(fused_key(0), room=room))
+
+    def form(state: Any) -> tuple[Any, list[tuple[int, ...]]]:
+        leaves, structure = jax.tree.flatten(state)
+        return structure, [np.shape(leaf) for leaf in leaves]
+
+    if form(posterior) != form(expected):
+        raise ValueError(
+            f"Agent posterior: got {type(posterior).__name__}, which is no state of {policy!r:.200}; "
+            "expected what its `condition` returns, or that of its backend, with as many actions"
+        )
+    return jax.tree.map(jnp.copy, posterior)

@@ -9,6 +9,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ...inference import Backend, Posterior, Status
+from ...inference.observation import PADDING
 from ...models import Hierarchy
 from ...models.declaration import Declaration
 from ...models.messages import short
@@ -51,6 +52,19 @@ class Policy(Declaration, Generic[State]):
     @abstractmethod
     def update(self, state: State, context: Any, action: Any, reward: Any) -> State:
         """The state after one more observation: a context, the chosen action and its reward."""
+
+    def condition(self, state: State, contexts: Any, actions: Any, rewards: Any) -> State:
+        """The state after many more observations, (n, d), (n,) and (n,): one `update` for each.
+
+        Policies that learn faster from many at once do. Inside `jit`, rows may be padding.
+        """
+
+        def one(state: State, row: tuple[Array, Array, Array]) -> tuple[State, None]:
+            learned = lambda before: self.update(before, *row)  # noqa: E731
+            return jax.lax.cond(row[1] == PADDING, lambda before: before, learned, state), None
+
+        rows = jnp.asarray(contexts), jnp.asarray(actions), jnp.asarray(rewards)
+        return jax.lax.scan(one, state, rows)[0]
 
     @property
     def problem(self) -> Any:
@@ -138,6 +152,10 @@ class ThompsonSampling(Policy[Any]):
     def update(self, state: Any, context: Any, action: Any, reward: Any) -> Any:
         """The backend's posterior after one more observation."""
         return self.backend.update(state, context, action, reward)
+
+    def condition(self, state: Any, contexts: Any, actions: Any, rewards: Any) -> Any:
+        """The backend's posterior after many more observations, taken in at once."""
+        return self.backend.condition(state, contexts, actions, rewards)
 
     @property
     def problem(self) -> Any:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from ...models import Hierarchy
 from ...models.messages import short
 from ..backend import Backend, Posterior
-from ..observation import as_context, can_be_used, many_observations, one_observation
+from ..observation import PADDING, as_context, can_be_used, many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble
 from . import action_blocks
@@ -139,7 +139,9 @@ def _condition(
     backend: GaussianBackend, state: GaussianState, contexts: Array, actions: Array, rewards: Array
 ) -> GaussianState:
     seen = _seen(backend, contexts, actions, rewards)
-    return backend.messages.condition(backend.levels, state, seen)
+    after = backend.messages.condition(backend.levels, state, seen)
+    padding = jnp.sum(actions == PADDING, dtype=jnp.int32)
+    return after._replace(info=after.info._replace(rejected=after.info.rejected - padding))
 
 
 def _seen(backend: GaussianBackend, context: Array, action: Array, reward: Array) -> Seen:

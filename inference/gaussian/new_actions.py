@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from ...models import Hierarchy, Level
 from ...models.weights import in_form, join_rows, weights_shape
 
-__all__ = ["action_axes", "carry_over", "extend", "newcomers"]
+__all__ = ["action_axes", "carry_over", "extend", "first_action", "newcomers", "place", "same_form"]
 
 Tree = TypeVar("Tree")
 
@@ -157,6 +157,59 @@ def _carry(old: Array, fresh: Array, axis: int, is_new: Array) -> Array:
     shape = [1] * fresh.ndim
     shape[axis] = len(is_new)
     return jnp.where(is_new.reshape(shape), fresh, old)
+
+
+def same_form(hierarchy: Hierarchy, level: Level, size: int) -> Level | None:
+    """Newcomers as `size` actions in the form in which the others are declared, spare ones last.
+
+    None if they have no such form: a mean or a covariance of their own, or more parents each.
+    """
+    actions, dim = hierarchy.actions, hierarchy.dim
+    changes: dict[str, Any] = {}
+    if actions.has_own_means:
+        changes["mean"] = np.broadcast_to(level.mean, (level.size, dim))
+    elif not _same(level.mean, actions.mean):
+        return None
+    if actions.covariance(dim).is_own:
+        own = level.covariance(dim).matrices()
+        changes["cov"] = np.broadcast_to(own, (level.size, dim, dim))
+    elif not _same(level.cov, actions.cov):
+        return None
+    if changes:
+        level = level.remade(**changes)
+    if size > level.size:
+        alone = Hierarchy([*hierarchy.levels[:-1], level], hierarchy.reward, dim)
+        level = extend(alone, None, level.size, size).actions
+    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(part)] for part in (level, actions)]
+    shared_or_own = [
+        ours == theirs or (ours[:1], theirs[:1], ours[1:]) == ((size,), (actions.size,), theirs[1:])
+        for ours, theirs in zip(*shapes, strict=False)
+    ]
+    return level if len(shapes[0]) == len(shapes[1]) and all(shared_or_own) else None
+
+
+def first_action(hierarchy: Hierarchy) -> Level:
+    """The first action, as a newcomer would be declared."""
+    actions, dim = hierarchy.actions, hierarchy.dim
+    weights = jax.tree.map(lambda leaf: leaf[:1], dict(actions.parents or {}))
+    mean = actions.mean[:1] if actions.has_own_means else None
+    declared = actions.covariance(dim)
+    cov = np.broadcast_to(declared.matrices(), (actions.size, dim, dim))[:1]
+    return newcomers(hierarchy, 1, weights or None, mean, cov if declared.is_own else None)
+
+
+def place(old: Tree, fresh: Tree, axes: list[int | None], rows: Int[Array, " n"]) -> Tree:
+    """`old` with what `fresh` has of n actions in given places; those past the end are left out."""
+
+    def placed(before: Array, new: Array, axis: int | None) -> Array:
+        if axis is None:
+            return before
+        where = (*[slice(None)] * axis, rows)
+        return before.at[where].set(new.astype(before.dtype), mode="drop")
+
+    leaves, structure = jax.tree.flatten(old)
+    pairs = zip(leaves, jax.tree.leaves(fresh), axes, strict=True)
+    return jax.tree.unflatten(structure, [placed(*pair) for pair in pairs])
 
 
 def action_axes(make: Callable[[Hierarchy], Any], hierarchy: Hierarchy) -> list[int | None]:

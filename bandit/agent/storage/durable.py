@@ -16,7 +16,7 @@ from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
 from ..inputs import labels_of
-from ..state import AgentSettings, AgentState
+from ..state import STARTED_FROM, AgentSettings, AgentState
 from .file import AgentFileError
 from .folder import AgentFolder
 from .snapshot import read_state, write_state
@@ -164,7 +164,8 @@ class DurableAgent(ABC):
                 of the process, but the latest perhaps not a loss of power.
             snapshot_every: after how many changes to write a snapshot of the whole state, so that
                 opening the agent has no more than so many to make again.
-            settings: further arguments of `Agent`. Those of an agent that is there must agree.
+            settings: further arguments of `Agent`. Those of an agent that is there must agree, but for
+                what it started from, `posterior` and `data`, which it knows.
         """
         every = as_count(snapshot_every, "Agent snapshot_every")
         kept = AgentFolder(folder, fsync=fsync, snapshot_every=every, must_exist=policy is None)
@@ -219,6 +220,7 @@ def _check_agree(
 ) -> None:
     """Refuse to continue with an agent that was made with another seed or other settings."""
     there = state.settings._asdict() | {"labels": state.labels}
+    settings = {name: given for name, given in settings.items() if name not in STARTED_FROM}
     unknown = settings.keys() - there.keys()
     if unknown:
         known = ", ".join((*AgentSettings._fields, "labels"))

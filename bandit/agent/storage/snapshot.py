@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ....inference.buffer import Buffer
+from ....inference.buffer import buffers_in
 from ....inference.random import fused_key, plain_key
 from ....models.labels import as_labels
 from ....models.messages import short
@@ -24,7 +24,7 @@ from ..state import COUNTED, AgentState, checked_settings
 from .declaration import decode, encode, fingerprint, foreign_parts, named_arrays, rebuild
 from .file import AgentFileError, read, write
 
-__all__ = ["buffers_in", "from_file", "read_state", "to_file", "write_state"]
+__all__ = ["from_file", "read_state", "to_file", "write_state"]
 
 _KIND = "agent"
 _OBSERVED = "observed."  # how the names of the columns of the log of observations begin
@@ -87,12 +87,6 @@ def _plain(array: Any) -> np.ndarray:
     array = jnp.asarray(array)
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(array) if is_key else array)
-
-
-def buffers_in(posterior: Any) -> list[Buffer]:
-    """The buffers in which a policy's state keeps observations."""
-    parts = jax.tree.leaves(posterior, is_leaf=lambda part: isinstance(part, Buffer))
-    return [part for part in parts if isinstance(part, Buffer)]
 
 
 def from_file(

@@ -1,0 +1,54 @@
+"""What goes into a compiled call besides policy and state: few arrays, of few different sizes."""
+
+from struct import Struct
+
+import numpy as np
+
+__all__ = [
+    "HEAD",
+    "packed_observation",
+    "packed_observations",
+    "packed_request",
+    "pad",
+    "padded_size",
+]
+
+# What precedes the context, by the bytes of a number: joining bytes is faster than filling an array.
+_REQUEST = {4: Struct("<III"), 8: Struct("<I4xI4xI4x")}
+_OBSERVATION = {4: Struct("<IIf"), 8: Struct("<I4xI4xd")}
+HEAD = 3  # numbers before the context
+
+
+def packed_request(key: tuple[int, int], number: int, context: np.ndarray) -> np.ndarray:
+    """An agent's key, the number of a decision and its context in one array of words."""
+    head = _REQUEST[context.itemsize].pack(*key, number & 0xFFFFFFFF)
+    return np.frombuffer(head + context.tobytes(), np.uint32)
+
+
+def packed_observation(number: int, action: int, reward: float, context: np.ndarray) -> np.ndarray:
+    """The number of an observation, its action, reward and context in one array of words."""
+    head = _OBSERVATION[context.itemsize].pack(number & 0xFFFFFFFF, action, reward)
+    return np.frombuffer(head + context.tobytes(), np.uint32)
+
+
+def packed_observations(
+    first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
+) -> np.ndarray:
+    """(n, words) the `packed_observation` of each of many, numbered from `first` on."""
+    rows = zip(actions.tolist(), rewards.tolist(), contexts, strict=True)
+    return np.stack([packed_observation(first + i, *row) for i, row in enumerate(rows)])
+
+
+def padded_size(n: int) -> int:
+    """The next power of two, so that many sizes share one program."""
+    return 1 << (n - 1).bit_length()
+
+
+def pad(rows: np.ndarray, blank: float = 0) -> np.ndarray:
+    """Rows (n, ...) followed by blanks, in a new array whose length is a power of two.
+
+    A compiled call may read its arguments after it has returned, when the caller has changed the rows.
+    """
+    full = np.full((padded_size(len(rows)), *rows.shape[1:]), blank, rows.dtype)
+    full[: len(rows)] = rows
+    return full
