@@ -2,6 +2,7 @@
 
 from .backend import Backend, Posterior
 from .choice import Choice, best_backend
+from .cost import Cost
 from .gaussian.closed_form import ClosedForm
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
@@ -20,6 +21,7 @@ __all__ = [
     "Choice",
     "ClosedForm",
     "Comparison",
+    "Cost",
     "EmpiricalBayes",
     "Factored",
     "Laplace",

@@ -3,8 +3,10 @@
 from typing import Any, NamedTuple
 
 from ..models import Hierarchy
+from ..models.arrays import as_count
 from ..models.messages import short
 from .backend import Backend
+from .cost import Cost, round_cost
 from .gaussian.closed_form import ClosedForm
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
@@ -15,22 +17,29 @@ __all__ = ["Choice", "best_backend"]
 
 
 class Choice(NamedTuple):
-    """A backend, and why it was chosen.
+    """A backend, why it was chosen, and what a round costs with it.
 
     Example:
         >>> from mixts.inference import best_backend
         >>> from mixts.models import glm
-        >>> backend, why = best_backend(glm([[1.0], [1.0]], dim=1))
-        >>> why
-        'the reward is Bernoulli, not Gaussian: no closed form; use Laplace, Nuts or Svi'
+        >>> choice = best_backend(glm([[1.0], [1.0]], dim=1))
+        >>> choice.why
+        'the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode'
+        >>> print(choice)
+        Laplace: the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode
+        a state of 12.1 KiB after 1,000 rewards; 10.1 thousand operations a round, about 10 us compiled
     """
 
     backend: Backend[Any]
     why: str
+    cost: Cost
+
+    def __str__(self) -> str:
+        return f"{type(self.backend).__name__}: {self.why}\n{self.cost}"
 
 
-def best_backend(hierarchy: Hierarchy) -> Choice:
-    """The cheapest correct backend for a hierarchy, and the reason in words.
+def best_backend(hierarchy: Hierarchy, observations: int = 1000) -> Choice:
+    """The cheapest correct backend for a hierarchy, the reason in words, and what a round costs.
 
     Exact where that is possible; Laplace where there is one non-linearity; NUTS elsewhere. Where the
     levels above the actions are too many for a joint covariance, their posterior is factored or, if it
@@ -41,21 +50,34 @@ def best_backend(hierarchy: Hierarchy) -> Choice:
         >>> from mixts.models import linear
         >>> best_backend(linear([[1.0], [1.0]], dim=1)).why
         'the hierarchy is linear and Gaussian: exact'
+
+    Args:
+        hierarchy: what is declared.
+        observations: after how many rewards the cost is told: some backends keep them all.
     """
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
-            f"best_backend: got {short(hierarchy)}; expected a Hierarchy (for a program written by hand, "
-            "take Nuts or Svi)"
+            f"best_backend: got {short(hierarchy)}; expected a Hierarchy (for a program written by "
+            "hand, take Nuts or Svi)"
         )
+    observations = as_count(observations, "best_backend observations")
+    backend, why = _choose(hierarchy)
+    return Choice(backend, why, round_cost(backend, observations))
+
+
+def _choose(hierarchy: Hierarchy) -> tuple[Backend[Any], str]:
     why_not = hierarchy.why_not_exact
-    if why_not is not None and not why_not.fits_laplace:
-        return Choice(Nuts(hierarchy), why_not)
-    kind = ClosedForm if why_not is None else Laplace
-    reason = "the hierarchy is linear and Gaussian: exact" if why_not is None else str(why_not)
+    if why_not is None:
+        kind, why = ClosedForm, "the hierarchy is linear and Gaussian: exact"
+    elif why_not.fits_laplace:
+        kind, why = Laplace, f"{why_not.cause}: no closed form; Laplace fits a Gaussian at the mode"
+    else:
+        why = f"{why_not.cause}: no closed form, and nothing that Laplace fits; NUTS draws from it"
+        return Nuts(hierarchy), why
     try:
-        return Choice(kind(hierarchy), reason)
+        return kind(hierarchy), why
     except ValueError as too_many:
-        reason = f"{reason}; but {too_many}"
+        why = f"{why}; but {too_many}"
         if hierarchy.actions.link is None and not any(lv.parents for lv in hierarchy.levels[:-1]):
-            return Choice(Factored(hierarchy), reason)
-        return Choice(Svi(hierarchy, guide="mean_field"), reason)
+            return Factored(hierarchy), why
+        return Svi(hierarchy, guide="mean_field"), why

@@ -27,10 +27,12 @@ class NotExact(str):
     """The reason why there is no closed form, and which backends fit, as a sentence with attributes.
 
     Attributes:
+        cause: the reason alone.
         obstacle: what prevents it; of several, the first from top to bottom.
         fits_laplace: whether one non-linearity is all there is, so that `Laplace` applies.
     """
 
+    cause: str
     obstacle: Obstacle
     fits_laplace: bool
 
@@ -38,7 +40,7 @@ class NotExact(str):
         """The sentence for a cause in words."""
         backends = "Laplace, Nuts or Svi" if fits_laplace else "Nuts or Svi"
         sentence = super().__new__(cls, f"{cause}: no closed form; use {backends}")
-        sentence.obstacle, sentence.fits_laplace = obstacle, fits_laplace
+        sentence.cause, sentence.obstacle, sentence.fits_laplace = cause, obstacle, fits_laplace
         return sentence
 
 
