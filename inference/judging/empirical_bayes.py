@@ -52,7 +52,7 @@ def empirical_bayes(
     *,
     learn: Collection[str] = ("cov", "noise"),
     levels: Collection[str] | None = None,
-    max_steps: int = 500,
+    max_steps: int = 2000,
 ) -> EmpiricalBayes:
     """Maximise the log evidence, by L-BFGS in float64.
 
@@ -86,7 +86,7 @@ def empirical_bayes(
     # Values are not checked inside jit, where the evidence is computed: a wrong action would be ignored.
     hierarchy.observations(*data)
     precision = max(float(jnp.finfo(jnp.result_type(float)).eps), 1e-12)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
         search, first, scales = start(_in_float64(hierarchy), data, parts)
         if not np.isfinite(first.loss):
             return EmpiricalBayes(hierarchy, -first.loss, Status({Trouble.FAILED: True}), 0)

@@ -140,14 +140,6 @@ class FreeNumbers(eqx.Module):
 
         return tuple(one(part) for part in self.parts)
 
-    def standard(self, part: Part, declared: Array) -> Array:
-        """A spread of one unit, or the declared weights: what a search for a start is a multiple of."""
-        if not part.is_spread:
-            return declared
-        if declared.ndim < 2:
-            return jnp.ones_like(declared)
-        return jnp.broadcast_to(jnp.eye(declared.shape[-1], dtype=declared.dtype), declared.shape)
-
     def at(self, free: tuple[Array, ...]) -> tuple[tuple[GaussianLevel, ...], Array]:
         """The levels and the noise that free numbers stand for."""
         levels, noise = {level.name: level for level in self.levels}, self.noise
@@ -182,9 +174,9 @@ class FreeNumbers(eqx.Module):
         at least a few times `precision`, relative to the largest.
         """
         if part.what == "noise":
-            return np.abs(numbers)
+            return np.asarray(np.abs(numbers))
         if numbers.ndim < 2:
-            return np.maximum(np.abs(numbers), np.sqrt(precision))
+            return np.asarray(np.maximum(np.abs(numbers), np.sqrt(precision)))
         unit, least = np.asarray(self._unit(part)), np.sqrt(precision)
         root = np.tril(numbers)
         deviations = np.linalg.norm(root, axis=-1, keepdims=True)
@@ -242,5 +234,5 @@ def _away_from_singular(root: np.ndarray, precision: float) -> np.ndarray:
     cov = root @ np.swapaxes(root, -1, -2)
     eigenvalues = np.linalg.eigvalsh(cov)
     lowest, highest = eigenvalues[..., :1, None], eigenvalues[..., -1:, None]
-    missing = np.maximum(4 * n * precision * highest - lowest, 0.0)
+    missing = np.maximum(4 * precision * highest - lowest, 0.0)
     return np.linalg.cholesky(cov + missing * np.eye(n)) if missing.any() else root
