@@ -105,7 +105,7 @@ def empirical_bayes(
     troubles = {
         Trouble.STEP_LIMIT: not converged and ran_out,
         Trouble.FAILED: not converged and not ran_out,
-        Trouble.WIDENED: not final.loss < best.loss + FLAT,
+        Trouble.WIDENED: converged and not zero and not final.loss < best.loss + FLAT,
         Trouble.AT_ZERO: len(set(zero)),
         Trouble.UNDETERMINED: len(set(free)),
     }
