@@ -116,18 +116,6 @@ class Covariance(eqx.Module):
         """The form in a few words."""
         return self.form
 
-    def free(self) -> Array:
-        """Numbers that may take any value: the Cholesky factor with the logarithm of its diagonal."""
-        tril = jnp.linalg.cholesky(self.values)
-        diagonal = jnp.diagonal(tril, axis1=-2, axis2=-1)
-        return jnp.tril(tril, -1) + _diagonal(jnp.log(diagonal))
-
-    def from_free(self, free: Array) -> Array:
-        """The values, in this form, that `free` stands for."""
-        diagonal = jnp.diagonal(free, axis1=-2, axis2=-1)
-        tril = jnp.tril(free, -1) + _diagonal(jnp.exp(diagonal))
-        return tril @ jnp.swapaxes(tril, -1, -2)
-
 
 class Diagonal(Covariance):
     """A variance () or a diagonal (dim,), the same for all vectors."""
@@ -147,12 +135,6 @@ class Diagonal(Covariance):
 
     def describe(self) -> str:
         return f"cov {float(self.values):.3g}" if self.values.ndim == 0 else self.form
-
-    def free(self) -> Array:
-        return jnp.log(self.values)
-
-    def from_free(self, free: Array) -> Array:
-        return jnp.exp(free)
 
 
 class Shared(Covariance):
@@ -197,11 +179,8 @@ def variance_of_each(variance: Float[Array, "*shape"], size: int, dim: int) -> A
     """The covariance, in one of its forms, of variances (), (dim,), (size, 1) or (size, dim)."""
     if variance.ndim < 2:
         return variance
-    return _diagonal(jnp.broadcast_to(variance, (size, dim)))
-
-
-def _diagonal(values: Float[Array, "*batch n"]) -> Float[Array, "*batch n n"]:
-    return values[..., None] * jnp.eye(values.shape[-1], dtype=values.dtype)
+    each = jnp.broadcast_to(variance, (size, dim))
+    return each[..., None] * jnp.eye(dim, dtype=variance.dtype)
 
 
 def check_covariance(cov: Array, size: int, dim: int, *, has_parents: bool, what: str) -> None:

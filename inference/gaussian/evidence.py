@@ -92,7 +92,7 @@ def log_density_of_rewards(
         half, distance = _half_log_determinant_and_distance(A, residual)
         log_determinant += half
     unexplained = jnp.sum(jnp.square(statistics.unexplained / noise))
-    normaliser = statistics.count * (0.5 * jnp.log(2 * jnp.pi) + jnp.log(noise))
+    normaliser = statistics.num_rewards * (0.5 * jnp.log(2 * jnp.pi) + jnp.log(noise))
     return -(normaliser + 0.5 * (unexplained + distance) + log_determinant)
 
 

@@ -27,12 +27,12 @@ class RewardStatistics(NamedTuple):
         factors: upper triangular `F_i` with `F_i' F_i` the sum of `[x' y]' [x' y]` over the rows of an
             action. Its first `d` rows are as many observations that stand for all rows of the action;
             its last entry is the norm of what no vector explains.
-        count: how many rows there are.
+        num_rewards: how many rows there are.
     """
 
     actions: Int[Array, " k"]
     factors: Float[Array, "k e e"]
-    count: Int[Array, ""]
+    num_rewards: Int[Array, ""]
 
     @property
     def contexts(self) -> Float[Array, "k d d"]:
@@ -51,7 +51,7 @@ class RewardStatistics(NamedTuple):
 
     def select(self, actions: Int[Array, " m"]) -> "RewardStatistics":
         """The blocks of some actions alone: those with rewards are all that is needed."""
-        return RewardStatistics(actions, self.factors[actions], self.count)
+        return RewardStatistics(actions, self.factors[actions], self.num_rewards)
 
 
 def no_rewards(num_actions: int, dim: int) -> RewardStatistics:
@@ -74,7 +74,7 @@ def add_reward(
     rotated = _rotate_in(factor, jnp.append(context, reward))
     new = jnp.where(valid, rotated, factor)
     factors = jax.lax.dynamic_update_index_in_dim(statistics.factors, new, here, 0)
-    return statistics._replace(factors=factors, count=statistics.count + valid)
+    return statistics._replace(factors=factors, num_rewards=statistics.num_rewards + valid)
 
 
 @jax.jit(static_argnames="num_actions")

@@ -52,7 +52,7 @@ def empirical_bayes(
     *,
     learn: Collection[str] = ("cov", "noise"),
     levels: Collection[str] | None = None,
-    max_steps: int = 500,
+    max_steps: int = 2000,
 ) -> EmpiricalBayes:
     """Maximise the log evidence, by L-BFGS in float64.
 
@@ -86,7 +86,7 @@ def empirical_bayes(
     # Values are not checked inside jit, where the evidence is computed: a wrong action would be ignored.
     hierarchy.observations(*data)
     precision = max(float(jnp.finfo(jnp.result_type(float)).eps), 1e-12)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
         search, first, scales = start(_in_float64(hierarchy), data, parts)
         if not np.isfinite(first.loss):
             return EmpiricalBayes(hierarchy, -first.loss, Status({Trouble.FAILED: True}), 0)
@@ -105,7 +105,7 @@ def empirical_bayes(
     troubles = {
         Trouble.STEP_LIMIT: not converged and ran_out,
         Trouble.FAILED: not converged and not ran_out,
-        Trouble.WIDENED: not final.loss < best.loss + FLAT,
+        Trouble.WIDENED: converged and not zero and not final.loss < best.loss + FLAT,
         Trouble.AT_ZERO: len(set(zero)),
         Trouble.UNDETERMINED: len(set(free)),
     }

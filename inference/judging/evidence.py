@@ -36,8 +36,8 @@ def log_evidence(hierarchy: Hierarchy, data: Data) -> Float[Array, ""]:
 def _log_evidence(
     hierarchy: Hierarchy, contexts: Array, actions: Array, rewards: Array
 ) -> Float[Array, ""]:
-    K, reward = hierarchy.num_actions, hierarchy.reward
+    K, noise = hierarchy.num_actions, getattr(hierarchy.reward, "noise", None)
     valid = can_be_used(contexts, actions, rewards, K)
     contexts, rewards = jnp.where(valid[:, None], contexts, 0.0), jnp.where(valid, rewards, 0.0)
     statistics = reward_statistics(contexts, jnp.where(valid, actions, K), rewards, K)
-    return log_density_of_rewards(gaussian_levels(hierarchy), reward.noise, statistics)
+    return log_density_of_rewards(gaussian_levels(hierarchy), noise, statistics)

@@ -86,7 +86,8 @@ class FreeNumbers(eqx.Module):
         levels: the levels as they were declared.
         noise: the noise as it was declared.
         reward_unit: the unit of rewards and of the noise.
-        units: (d,), the units of the components of vectors.
+        units: (d,), the units of the components of the actions' vectors.
+        gains: by level, how much its vectors move the actions: its own units are smaller by that.
         parts: what is learned.
         forms: by level, how many axes its declared covariance has.
     """
@@ -95,6 +96,7 @@ class FreeNumbers(eqx.Module):
     noise: Array
     reward_unit: Array
     units: Float[Array, " d"]
+    gains: dict[str, Array]
     parts: tuple[Part, ...] = eqx.field(static=True)
     forms: tuple[tuple[str, int], ...] = eqx.field(static=True)
 
@@ -104,8 +106,11 @@ class FreeNumbers(eqx.Module):
         reward = hierarchy.reward
         assert isinstance(reward, Gaussian), "hierarchies with an evidence have Gaussian rewards"
         forms = tuple((level.name, level.cov.ndim) for level in hierarchy.levels)
-        one = jnp.asarray(reward_unit, float)
-        return cls(gaussian_levels(hierarchy), reward.noise, one, jnp.asarray(units), parts, forms)
+        gains = {
+            level.name: jnp.asarray(_gain(hierarchy, level.name)) for level in hierarchy.levels
+        }
+        units = jnp.asarray(reward_unit, float), jnp.asarray(units, float)
+        return cls(gaussian_levels(hierarchy), reward.noise, *units, gains, parts, forms)
 
     def level(self, name: str) -> GaussianLevel:
         """The declared level of that name."""
@@ -116,12 +121,12 @@ class FreeNumbers(eqx.Module):
         if part.what == "noise":
             return self.reward_unit
         level, axes = self.level(part.level), dict(self.forms)[part.level]
-        shape = level.mean.shape if part.what == "mean" else (1,) * axes
-        if shape == ():
-            return jnp.exp(jnp.log(self.units).mean())
+        units = self.units / self.gains[part.level]
+        if not (level.mean.ndim if part.what == "mean" else axes):
+            return jnp.exp(jnp.log(units).mean())
         if part.what == "cov" and axes > 1:
-            return jnp.tile(self.units, level.size if level.is_joint else 1)[:, None]
-        return self.units
+            return jnp.tile(units, level.size if level.is_joint else 1)[:, None]
+        return units
 
     def declared(self) -> tuple[Array, ...]:
         """The free numbers that stand for what was declared."""
@@ -139,14 +144,6 @@ class FreeNumbers(eqx.Module):
             return (root if axes else root[0]) / self._unit(part)
 
         return tuple(one(part) for part in self.parts)
-
-    def standard(self, part: Part, declared: Array) -> Array:
-        """A spread of one unit, or the declared weights: what a search for a start is a multiple of."""
-        if not part.is_spread:
-            return declared
-        if declared.ndim < 2:
-            return jnp.ones_like(declared)
-        return jnp.broadcast_to(jnp.eye(declared.shape[-1], dtype=declared.dtype), declared.shape)
 
     def at(self, free: tuple[Array, ...]) -> tuple[tuple[GaussianLevel, ...], Array]:
         """The levels and the noise that free numbers stand for."""
@@ -182,9 +179,9 @@ class FreeNumbers(eqx.Module):
         at least a few times `precision`, relative to the largest.
         """
         if part.what == "noise":
-            return np.abs(numbers)
+            return np.asarray(np.abs(numbers))
         if numbers.ndim < 2:
-            return np.maximum(np.abs(numbers), np.sqrt(precision))
+            return np.asarray(np.maximum(np.abs(numbers), np.sqrt(precision)))
         unit, least = np.asarray(self._unit(part)), np.sqrt(precision)
         root = np.tril(numbers)
         deviations = np.linalg.norm(root, axis=-1, keepdims=True)
@@ -236,11 +233,23 @@ def with_values(hierarchy: Hierarchy, values: dict[Part, np.ndarray]) -> Hierarc
     return Hierarchy(levels, reward, hierarchy.dim)
 
 
+def _gain(hierarchy: Hierarchy, name: str) -> float:
+    """The standard deviation of the actions, root mean square, that one of a level's own causes."""
+    moved: dict[str, np.ndarray] = {}
+    for level in hierarchy.levels:
+        variance = np.full(level.size, float(level.name == name))
+        for parent, arrows in level.arrows.items():
+            which, strengths = arrows.strengths(level.size, hierarchy[parent].size)
+            variance = variance + np.sum(strengths**2 * moved[parent][which], axis=1)
+        moved[level.name] = variance
+    return float(np.sqrt(moved[hierarchy.actions.name].mean())) or 1.0
+
+
 def _away_from_singular(root: np.ndarray, precision: float) -> np.ndarray:
     """The triangular root of the same covariance plus a multiple of the identity, if that is needed."""
     n = root.shape[-1]
     cov = root @ np.swapaxes(root, -1, -2)
     eigenvalues = np.linalg.eigvalsh(cov)
     lowest, highest = eigenvalues[..., :1, None], eigenvalues[..., -1:, None]
-    missing = np.maximum(4 * n * precision * highest - lowest, 0.0)
+    missing = np.maximum(4 * precision * highest - lowest, 0.0)
     return np.linalg.cholesky(cov + missing * np.eye(n)) if missing.any() else root

@@ -1,6 +1,6 @@
 """The search of `empirical_bayes`: a start from the data, an ascent of the evidence, and what it found."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ _NOTHING = 1e-6
 # A search has converged where the slope of the log evidence is below this, in units of the start.
 _SLOPE = 1e-4
 # What standard deviations are first tried at, in units of the data, and declared weights multiplied by.
-_TRIED = 10.0 ** np.arange(-3.0, 1.5, 0.5)
+_TRIED = 10.0 ** np.arange(-3.0, 2.0)
 _TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
 # A spread below the first, in units of the start, is tried again from the second.
 _SMALL, _AGAIN = 0.03, 0.3
@@ -72,7 +72,7 @@ class Search:
                 vector = self.with_part(vector, part, numbers)
         return vector
 
-    def with_part(self, vector: np.ndarray, part: Part, numbers: np.ndarray) -> np.ndarray:
+    def with_part(self, vector: np.ndarray, part: Part, numbers: Any) -> np.ndarray:
         """The vector with other numbers for one part."""
         changed = np.array(vector)
         changed[self.places[part]] = np.ravel(numbers)
@@ -140,15 +140,14 @@ def start(
             vector[place] /= unit
             scales[place] = 1 / np.sqrt(max(len(factors), 1))
         elif part.is_spread:
-            declared = search.shaped(search.declared, part)
-            standard = np.asarray(search.numbers.standard(part, jnp.asarray(declared)))
             noise = np.sqrt(within) if within > 0 else 0.7
-            first = (noise if part.what == "noise" else 0.7) * standard
+            one = _one_unit(search.shaped(vector, part))
+            first = (noise if part.what == "noise" else 0.7) * one
             vector = search.with_part(vector, part, first)
     tried = [part for part in parts if part.what in ("cov", "weights")]
     tried += [Part("noise")] * (Part("noise") in parts and not within > 0)
     point = search.at(vector)
-    for part in tried * min(len(tried), 2):
+    for part in tried:
         point = _best_multiple(search, point, part)
     for part, place in search.places.items():
         if part.what != "mean":
@@ -187,9 +186,9 @@ def _least_squares(search: Search) -> tuple[np.ndarray, np.ndarray]:
 def _best_multiple(search: Search, point: Point, part: Part) -> Point:
     """The best of several multiples of one unit, or of the declared weights."""
     declared = search.shaped(search.declared, part)
-    standard = np.asarray(search.numbers.standard(part, jnp.asarray(declared)))
-    multiples = _TRIED_WEIGHTS if part.what == "weights" else _TRIED
-    points = [search.at(search.with_part(point.vector, part, m * standard)) for m in multiples]
+    one = _one_unit(declared) if part.is_spread else declared
+    multiples = _TRIED if part.is_spread else _TRIED_WEIGHTS
+    points = [search.at(search.with_part(point.vector, part, m * one)) for m in multiples]
     finite = [tried for tried in points if np.isfinite(tried.loss)]
     if not finite:
         return point
@@ -208,19 +207,22 @@ def has_converged(point: Point, scales: np.ndarray) -> bool:
 
 
 def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> Point:
-    """The top of the evidence, or where the steps ran out.
+    """The top of the evidence, never below what was declared, or where the steps ran out.
 
     Where a spread has become small the ascent is repeated from a larger one, since the slope is zero at
     zero even where the evidence rises away from it.
     """
     best = _climb(search, first, scales, max_steps)
+    declared = search.at(search.declared, best.steps)
+    if declared.loss < best.loss - _NOTHING:
+        best = _climb(search, declared, scales, max_steps)
     for _ in range(4):
         again = _raise_small(search, best, scales)
         if best.steps >= max_steps or (again is None and has_converged(best, scales)):
             break
         found = _climb(search, again or best, scales, max_steps)
-        gain, steps = best.loss - found.loss, found.steps
-        best = (found if gain > 0 else best)._replace(steps=steps)
+        gain = best.loss - found.loss
+        best = (found if gain > 0 else best)._replace(steps=found.steps)
         if gain < _NOTHING and has_converged(best, scales):
             break
     return best
@@ -247,19 +249,17 @@ def _raise_small(search: Search, point: Point, scales: np.ndarray) -> Point | No
         if part.is_spread:
             numbers = search.shaped(raised, part)
             own = search.shaped(scales, part)
-            on_diagonal = _diagonal(numbers)
-            small = on_diagonal & (np.abs(numbers) < _SMALL * own)
+            small = (_one_unit(numbers) > 0) & (np.abs(numbers) < _SMALL * own)
             raised[place] = np.where(small, _AGAIN * own, numbers).ravel()
     if np.array_equal(raised, point.vector):
         return None
     return search.at(raised, point.steps)
 
 
-def _diagonal(numbers: np.ndarray) -> np.ndarray:
-    """Which free numbers of a spread are standard deviations."""
-    if numbers.ndim < 2:
-        return np.ones(numbers.shape, bool)
-    return np.broadcast_to(np.eye(numbers.shape[-1], dtype=bool), numbers.shape)
+def _one_unit(numbers: np.ndarray) -> np.ndarray:
+    """Free numbers of the same shape for a spread of one unit."""
+    one = np.ones(()) if numbers.ndim < 2 else np.eye(numbers.shape[-1])
+    return np.broadcast_to(one, numbers.shape)
 
 
 # What was found ----------------------------------------------------------------------------------
@@ -269,17 +269,18 @@ def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
     """Spreads that are zero, set to zero, and those that may as well be: their names."""
     zero, free = [], []
     for part, component in _components(search):
-        none, some, more, less = (
-            search.at(search.with_part(point.vector, part, numbers))
-            for numbers in _changed(search.shaped(point.vector, part), component)
+        numbers, most = search.shaped(point.vector, part), point.loss + FLAT
+        zeros, units, wider = (
+            search.with_part(point.vector, part, np.where(component, other, numbers))
+            for other in (0.0, _one_unit(numbers), np.sqrt(_FACTOR) * numbers)
         )
-        if none.loss < point.loss + _NOTHING:
-            if some.loss < point.loss + FLAT:
-                free.append(part.name)
-            else:
-                zero.append(part.name)
-                point = none._replace(steps=point.steps)
-        elif min(more.loss, less.loss) < point.loss + FLAT:
+        none = search.at(zeros, point.steps)
+        if none.loss > most:
+            free += [part.name] if search.at(wider).loss < most else []
+        elif none.loss < point.loss + _NOTHING and search.at(units).loss > most:
+            zero.append(part.name)
+            point = none
+        else:
             free.append(part.name)
     zero += [part.name for part in search.places if _is_singular(search, point, part)]
     return point, zero, free
@@ -297,13 +298,6 @@ def _components(search: Search) -> list[tuple[Part, np.ndarray]]:
                 mask = mask[:, None] if len(shape) > 1 else mask if shape else mask[0]
                 components.append((part, np.broadcast_to(mask, shape)))
     return components
-
-
-def _changed(numbers: np.ndarray, component: np.ndarray) -> list[np.ndarray]:
-    """A component of a spread at zero, at one unit, and a factor up and down."""
-    one = np.where(_diagonal(numbers), 1.0, 0.0)
-    others = [0.0 * numbers, one, np.sqrt(_FACTOR) * numbers, numbers / np.sqrt(_FACTOR)]
-    return [np.where(component, other, numbers) for other in others]
 
 
 def _is_singular(search: Search, point: Point, part: Part) -> bool:
@@ -326,17 +320,14 @@ def on_a_ridge(search: Search, point: Point, skip: list[str]) -> list[str]:
     parts = [p for p in search.places if p.what != "mean" and p.name not in skip]
     step, columns = 1e-4, []
 
-    def along(vector: np.ndarray) -> np.ndarray:
-        slope = search.at(vector).slope * vector
+    def along(at: Point) -> np.ndarray:
+        slope = at.slope * at.vector
         return np.array([slope[search.places[part]].sum() for part in parts])
 
     for part in parts:
-        numbers = search.shaped(point.vector, part)
-        up, down = (
-            along(search.with_part(point.vector, part, np.exp(sign * step) * numbers))
-            for sign in (1, -1)
-        )
-        columns.append((up - down) / (2 * step))
+        numbers = np.exp(step) * search.shaped(point.vector, part)
+        moved = search.at(search.with_part(point.vector, part, numbers))
+        columns.append((along(moved) - along(point)) / step)
     if not columns:
         return []
     curvature = np.array(columns)
