@@ -6,7 +6,7 @@ each is how strongly it depends on it.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ def learn_structure(
     covariances: str = "marginal",
     effect_share: float = 0.75,
     cluster_shape: str = "full",
-    labels: Sequence[str] | None = None,
+    labels: Sequence[Hashable] | None = None,
     seed: int = 0,
     restarts: int = 5,
     max_iter: int = 1000,

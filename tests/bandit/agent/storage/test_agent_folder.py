@@ -79,7 +79,8 @@ def check_actions_come_and_go(folder, make, newcomer) -> None:
     with Agent.open(folder, make(), labels=labels) as agent:
         agent.reward(agent.act([1.0, 0.0]).id, 1.0)
         agent.add_actions(newcomer, labels=["g"])
-        agent.remove_actions(["b"])
+        agent.remove_actions(["b", "c"])
+        agent.reopen_actions("c")
         agent.reward(agent.act([0.0, 1.0]).id, 1.0)
         found = reopened(folder, policy=make(), labels=labels)
         assert_same_agent(found, agent)
@@ -88,6 +89,32 @@ def check_actions_come_and_go(folder, make, newcomer) -> None:
 
 def test_actions_come_and_go(folder):
     check_actions_come_and_go(folder, policy, [[0.3, 0.7]])
+
+
+def test_numbers_in_the_journal_are_positions(folder):
+    """Labels that look like other actions' positions, and labels of every kind, come back."""
+    labels = [2, 1, 0, ("b", 1), None, 0.5]
+    with Agent.open(folder, policy(), labels=labels) as agent:
+        agent.update([1.0, 0.0], 2, 5.0)
+        agent.update(np.ones((2, D)), [None, ("b", 1)], [1.0, 2.0])
+        agent.add_actions([[0.3, 0.7]], labels=[("c", 2.5)])
+        agent.remove_actions([0])
+        found = reopened(folder)
+        assert_same_agent(found, agent)
+        assert found.labels == [2, 1, ("b", 1), None, 0.5, ("c", 2.5)]
+        assert found.state().observations.newest()[1].tolist() == [0, 4, 3]
+        with pytest.raises(TypeError, match="frozenset cannot be written to a journal"):
+            agent.add_actions([[0.3, 0.7]], labels=[frozenset("ab")])
+        assert_same_agent(reopened(folder), agent)
+
+
+def test_labels_that_no_file_can_hold(folder):
+    labels = [frozenset("ab"), *"bcdef"]
+    with pytest.raises(TypeError, match=r"the label frozenset.* cannot be written to a file"):
+        Agent.open(folder, policy(), labels=labels)
+    agent = Agent(policy(), labels=labels)
+    with pytest.raises(TypeError, match="make the agent with such labels"):
+        agent.save(folder)
 
 
 @pytest.mark.slow
