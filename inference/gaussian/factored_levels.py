@@ -94,22 +94,6 @@ class FactoredLevels(Levels):
         joint = self.joint and self.joint.absorb(effects.joint, innovation, actions)[0]
         return self._with_joint_means(levels, joint), Outcome()
 
-    def reference(self, effects: FactoredEffects) -> Above:
-        if self.joint is not None:
-            return self.joint.reference(effects.joint)
-        # Each effect is fitted without the others, so from where none of them is.
-        return jax.tree.map(jnp.zeros_like, self.means(effects))
-
-    def condition(
-        self, effects: FactoredEffects, messages: Messages, actions: ActionState
-    ) -> tuple[FactoredEffects, Outcome]:
-        levels = {
-            name: _given_sums(level, self._add_up(name, messages))
-            for name, level in effects.levels.items()
-        }
-        joint = self.joint and self.joint.condition(effects.joint, messages, actions)[0]
-        return self._with_joint_means(levels, joint), Outcome()
-
     def given_messages(self, messages: Messages) -> tuple[FactoredEffects, FactoredSums]:
         sums = {name: self._add_up(name, messages) for name in self.prior}
         levels = {name: _given_sums(level, sums[name]) for name, level in self.prior.items()}

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from ...models import Hierarchy
@@ -17,7 +16,7 @@ from ..random import standard_normal
 from .action_blocks import Above, ActionState, Innovation, Messages
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, GaussianVector, action_model, joint_prior, untie_actions
-from .square_roots import add_compensated, shrink, shrink_by_one
+from .square_roots import add_compensated, shrink, shrink_by_many, shrink_by_one
 
 __all__ = ["JointEffects", "JointLevels", "JointSums", "add_up", "given_sums", "joint_levels"]
 
@@ -78,21 +77,36 @@ class JointLevels(Levels):
         log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
         return JointEffects(mean, root, rounding), Outcome(log_density)
 
-    def reference(self, effects: JointEffects) -> Above:
-        return self.means(effects)
-
     def condition(
-        self, effects: JointEffects, messages: Messages, actions: ActionState
+        self, effects: JointEffects, innovations: Innovation, actions: ActionState
     ) -> tuple[JointEffects, Outcome]:
-        """Costs O(K d N^2 + N^3)."""
-        sums = add_up(self.model, messages)
-        root, chol = shrink(effects.root, sums.precision)
-        informed = sums.information @ root
-        log_determinant = 2 * jnp.log(jnp.diagonal(chol)).sum()
-        whitened = solve_triangular(chol, informed, lower=True, trans=1)
-        log_evidence = -0.5 * (whitened @ whitened + log_determinant)
-        mean = effects.mean + root @ informed
-        return JointEffects(mean, root, jnp.zeros_like(root)), Outcome(log_evidence)
+        """As many rows at a time as `z` has numbers, at O(N^2) each."""
+        count, N, K = len(innovations.action), len(effects.mean), self.model.num_actions
+        size = max(1, min(count, N, _SWEEP_NUMBERS // max(N, 1)))
+        chunks = -(-count // size)
+
+        def in_chunks(part: Array, blank: float) -> Array:
+            widths = [(0, chunks * size - count), *[(0, 0)] * (part.ndim - 1)]
+            padded = jnp.pad(part, widths, constant_values=blank)
+            return padded.reshape(chunks, size, *part.shape[1:])
+
+        blank = Innovation(K, 0.0, 0.0, 1.0)
+
+        def absorb_chunk(
+            effects: JointEffects, chunk: Innovation
+        ) -> tuple[JointEffects, Float[Array, ""]]:
+            rows = jax.vmap(self.model.arrows.row_transposed)(chunk.action, chunk.direction)
+            valid, sd = chunk.action < K, jnp.sqrt(chunk.variance)
+            residual = jnp.where(valid, (chunk.residual - rows @ effects.mean) / sd, 0.0)
+            step, shift, log_density = shrink_by_many(effects.root, rows / sd[:, None], residual)
+            root, rounding = add_compensated(effects.root, effects.rounding, step)
+            # An observation that is ignored has been counted as a standard normal at zero.
+            log_density -= jnp.where(valid, jnp.log(sd), -0.5 * jnp.log(2 * jnp.pi)).sum()
+            return JointEffects(effects.mean + shift, root, rounding), log_density
+
+        swept = Innovation(*map(in_chunks, innovations, blank))
+        effects, log_densities = jax.lax.scan(absorb_chunk, effects, swept)
+        return effects, Outcome(log_densities.sum())
 
     def given_messages(self, messages: Messages) -> tuple[JointEffects, JointSums]:
         sums = add_up(self.model, messages)

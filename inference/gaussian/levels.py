@@ -59,18 +59,16 @@ class Levels(eqx.Module):
     ) -> tuple[Any, Outcome]:
         """After one reward, given the actions after it; and the log density of its residual."""
 
-    @abstractmethod
-    def reference(self, effects: Any) -> Above:
-        """The value of `z` that messages to `condition` are distances from."""
-
-    @abstractmethod
     def condition(
-        self, effects: Any, messages: Messages, actions: ActionState
+        self, effects: Any, innovations: Innovation, actions: ActionState
     ) -> tuple[Any, Outcome]:
-        """After a message from every action, about distances from `reference`; their evidence.
+        """After many rewards, given the actions after them: innovations have a leading axis."""
 
-        The evidence is this side's part of it; `action_blocks.log_evidence` has the other.
-        """
+        def one(effects: Any, innovation: Innovation) -> tuple[Any, Outcome]:
+            return self.absorb(effects, innovation, actions)
+
+        effects, outcomes = jax.lax.scan(one, effects, innovations)
+        return effects, Outcome(*(jnp.sum(part) for part in outcomes))
 
     @abstractmethod
     def given_messages(self, messages: Messages) -> tuple[Any, Any]:

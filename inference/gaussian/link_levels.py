@@ -38,7 +38,7 @@ class LinkLevels(JointLevels):
         return self.given_actions(effects, actions)
 
     def condition(
-        self, effects: JointEffects, messages: Messages, actions: ActionState
+        self, effects: JointEffects, innovations: Innovation, actions: ActionState
     ) -> tuple[JointEffects, Outcome]:
         return self.given_actions(effects, actions)
 

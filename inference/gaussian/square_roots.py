@@ -9,7 +9,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-__all__ = ["add_compensated", "shrink", "shrink_by_one", "transpose"]
+__all__ = ["add_compensated", "shrink", "shrink_by_many", "shrink_by_one", "transpose"]
 
 
 def transpose(matrix: Float[Array, "*batch d e"]) -> Float[Array, "*batch e d"]:
@@ -31,6 +31,28 @@ def shrink_by_one(
     total = variance + w @ w
     step = jnp.outer(covariance, w / -(total + jnp.sqrt(variance * total)))
     return step, covariance, total
+
+
+def shrink_by_many(
+    root: Float[Array, "n n"], rows: Float[Array, "c n"], residual: Float[Array, " c"]
+) -> tuple[Float[Array, "n n"], Float[Array, " n"], Float[Array, ""]]:
+    """Condition `z ~ N(m, Q Q')` on `rows z` seen with unit noise, `residual` off, at O(c n (c + n)).
+
+    Andrews' square-root update: with `W = Q' rows'` and `I + W'W = C C'`, the root moves by
+    `-Q W C^{-T} (C + I)^{-1} W'`. `[I; W] = [V_1; V_2] C'` with orthonormal columns, by QR, so that it
+    is `-Q V_2 (I + V_1')^{-1} V_2'`: wide priors and rows that repeat one another cost no digits, as they
+    would if `I + W'W` were formed. Returns that step, that of the mean, and the log density of the
+    residuals.
+    """
+    identity = jnp.eye(len(rows), dtype=root.dtype)
+    V, R = jnp.linalg.qr(jnp.concatenate([identity, (rows @ root).T]))
+    sign = jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0).astype(root.dtype)
+    V_1, V_2, R = V[: len(rows)] * sign, V[len(rows) :] * sign, R * sign[:, None]
+    whitened = solve_triangular(R, residual, trans=1)
+    covariance = root @ V_2
+    step = covariance @ -solve_triangular(identity + V_1.T, V_2.T, lower=True)
+    log_density = -0.5 * (whitened @ whitened + len(rows) * jnp.log(2 * jnp.pi))
+    return step, covariance @ whitened, log_density - jnp.log(jnp.diagonal(R)).sum()
 
 
 def shrink(
