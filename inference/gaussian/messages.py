@@ -44,16 +44,18 @@ class Info(NamedTuple):
             room left for it.
         unconverged: how many fits stopped before they had converged.
         indefinite: how many times a curvature was not positive definite and was replaced.
+        unmoved: how many fits did not move though the data call for it.
     """
 
     observed: Int[Array, ""]
     rejected: Int[Array, ""]
     unconverged: Int[Array, ""]
     indefinite: Int[Array, ""]
+    unmoved: Int[Array, ""]
 
     def after(self, outcome: Outcome, observed: Array, rejected: Array) -> "Info":
         """After more observations, used or rejected, with that outcome."""
-        more = observed, rejected, outcome.unconverged, outcome.indefinite
+        more = observed, rejected, outcome.unconverged, outcome.indefinite, outcome.unmoved
         return Info(*(n + jnp.asarray(m, jnp.int32) for n, m in zip(self, more, strict=True)))
 
 
@@ -80,7 +82,7 @@ class GaussianState(NamedTuple):
 def first_state(levels: Levels, effects: Any, actions: ActionState, memory: Any) -> GaussianState:
     """A state that has seen nothing."""
     zero, none = jnp.zeros((), levels.model.root.dtype), jnp.zeros((), jnp.int32)
-    return GaussianState(effects, actions, zero, zero, Info(none, none, none, none), memory)
+    return GaussianState(effects, actions, zero, zero, Info(none, none, none, none, none), memory)
 
 
 class RewardMessages(eqx.Module):
