@@ -226,8 +226,8 @@ def expand_rows(
         )
 
     d, dtype = theta.shape[-1], theta.dtype
-    zeros = (jnp.zeros(shape, dtype) for shape in ((1,), (1,), (1, d, d), (1, d)))
-    none = Expansion(*zeros, jnp.ones(1, bool))
+    zero, matrix = jnp.zeros(1, dtype), jnp.zeros((1, d, d), dtype)
+    none = Expansion(zero, zero, matrix, jnp.zeros((1, d), dtype), jnp.ones(1, bool))
     return jax.lax.fori_loop(0, -(-(stop - start) // block), add_block, none)
 
 

@@ -84,8 +84,6 @@ class JointLevels(Levels):
             padded = jnp.pad(part, widths, constant_values=blank)
             return padded.reshape(chunks, size, *part.shape[1:])
 
-        blank = Innovation(K, 0.0, 0.0, 1.0)
-
         def absorb_chunk(
             effects: JointEffects, chunk: Innovation
         ) -> tuple[JointEffects, Float[Array, ""]]:
@@ -99,7 +97,12 @@ class JointLevels(Levels):
             log_density -= 0.5 * jnp.where(valid, jnp.log(chunk.variance), ignored).sum()
             return JointEffects(effects.mean + shift, root, rounding), log_density
 
-        swept = Innovation(*map(in_chunks, innovations, blank))
+        swept = Innovation(
+            in_chunks(innovations.action, K),
+            in_chunks(innovations.direction, 0.0),
+            in_chunks(innovations.residual, 0.0),
+            in_chunks(innovations.variance, 1.0),
+        )
         effects, log_densities = jax.lax.scan(absorb_chunk, effects, swept)
         return effects, log_densities.sum()
 

@@ -32,7 +32,7 @@ class _Climb(NamedTuple):
 
     z: Float[Array, " N"]
     settled: Bool[Array, ""]
-    count: Array
+    steps: Array
 
 
 class LinkLevels(JointLevels):
@@ -108,10 +108,10 @@ class LinkLevels(JointLevels):
             better = energies[best] < here
             moved = jnp.where(better, z + fractions[best] * towards, z)
             settled = ~better | (here - energies[best] <= tolerance * (1.0 + jnp.abs(here)))
-            return _Climb(moved, settled, climb.count + 1)
+            return _Climb(moved, settled, climb.steps + 1)
 
         def unsettled(climb: _Climb) -> Bool[Array, ""]:
-            return ~climb.settled & (climb.count < _MOST_STEPS)
+            return ~climb.settled & (climb.steps < _MOST_STEPS)
 
         return jax.lax.while_loop(unsettled, step, start)
 

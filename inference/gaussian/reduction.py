@@ -42,7 +42,7 @@ def reduce_rows(
     num_actions: int,
 ) -> ReducedRows:
     """`d` rows for each action, at O(n d^2); rows of actions out of range are left out."""
-    (n, d), K = contexts.shape, num_actions
+    d, K = contexts.shape[1], num_actions
     actions = jnp.where((actions >= 0) & (actions < K), actions, K)
     order = jnp.argsort(actions)
     rows = jnp.concatenate([contexts, rewards[:, None]], axis=1)[order]
