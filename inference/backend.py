@@ -10,6 +10,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..models import Hierarchy
+from ..models.arrays import is_concrete
 from ..models.declaration import Declaration
 from .status import Status, Trouble
 
@@ -155,4 +156,8 @@ class Posterior(eqx.Module):
 
     def __repr__(self) -> str:
         levels = ", ".join(f"{name} {mean.shape}" for name, mean in self.mean.items())
-        return f"Posterior({levels})"
+        known = all(
+            is_concrete(leaf) for leaf in jax.tree.leaves((self.mean, self.cov, self.state))
+        )
+        trouble = "" if not known or self.status.ok else f"; trouble: {self.status}"
+        return f"Posterior({levels}{trouble})"

@@ -99,3 +99,22 @@ def test_of_a_backend_and_of_its_posterior():
     spoiled = type(posterior)(broken, posterior.cov, None, backend, state)
     assert int(spoiled.status.counts[Trouble.NOT_FINITE]) == 3
     assert int(jax.jit(lambda p: p.status)(spoiled).counts[Trouble.NOT_FINITE]) == 3
+
+
+def test_a_posterior_shows_its_trouble_unasked():
+    backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+    good = backend.posterior(backend.init())
+    assert repr(good) == "Posterior(effect (1, 1), action (2, 1))"
+    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, good.mean)
+    shown = repr(type(good)(broken, good.cov, None, backend, good.state))
+    assert shown.endswith(f"trouble: {Trouble.NOT_FINITE.sentence})")
+
+
+def test_a_state_that_is_not_finite():
+    """The backend says so itself, also inside `jit`: policies and simulations ask it alone."""
+    backend = ClosedForm(linear([[1.0], [1.0]], dim=1))
+    state = backend.init()
+    spoiled = state._replace(effects=jax.tree.map(lambda leaf: leaf * jnp.nan, state.effects))
+    assert Trouble.NOT_FINITE in backend.status(spoiled)
+    assert int(jax.jit(backend.status)(spoiled).counts[Trouble.NOT_FINITE]) == 3
+    assert Trouble.NOT_FINITE not in backend.status(state)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from mistakes import as_a_user
-from mixts.inference import ClosedForm, Laplace
+from mixts.inference import ClosedForm, Laplace, Trouble
 from mixts.models import Bernoulli, Data, Gaussian, Hierarchy, Level, nonlinear
 
 K, L, D, N, NOISE, ACTION_COV = 6, 2, 2, 60, 0.4, 0.3
@@ -116,6 +116,37 @@ def test_an_identity_link_is_exact(x64):
     for level in ("effect", "action"):
         np.testing.assert_allclose(one.mean[level], other.mean[level], atol=1e-8)
         np.testing.assert_allclose(one.cov[level], other.cov[level], atol=1e-8)
+
+
+def flat_at_the_start(link):
+    """Effects of mean zero under a link that is flat there, and rewards that call for a move."""
+    rng = np.random.default_rng(3)
+    weights = rng.uniform(-1, 1, (K, L))
+    hierarchy = nonlinear(weights, D, link=link, action_cov=0.1, noise=0.3)
+    psi = np.array([[-1.36, 0.94], [-0.42, 3.05]])
+    theta = np.maximum(weights @ psi, 0) + np.sqrt(0.1) * rng.normal(size=(K, D))
+    contexts, actions = rng.normal(size=(200, D)), rng.integers(0, K, 200)
+    rewards = np.sum(contexts * theta[actions], axis=1) + 0.3 * rng.normal(size=200)
+    return Laplace(hierarchy), Data(contexts, actions, rewards)
+
+
+def test_a_link_that_is_flat_at_the_start(x64):
+    """`relu` has no slope at zero; what a search from the rewards' own effects finds is found."""
+    backend, data = flat_at_the_start(jax.nn.relu)
+    posterior = backend.posterior(backend.condition(backend.init(), *data))
+    assert str(posterior.status) == "ok"
+    # The highest of 200 modes found from random starts; all of them are this one.
+    found = np.asarray(posterior.mean["effect"]).ravel()
+    np.testing.assert_allclose(found, [-1.2790, 1.2907, -0.6257, 0.1291], atol=1e-3)
+    assert np.asarray(posterior.cov["effect"]).max() < 0.5, "the prior's are one"
+
+
+def test_a_fit_that_cannot_move_is_a_status():
+    """A link that is flat everywhere leaves the prior, and says so wherever a posterior is shown."""
+    backend, data = flat_at_the_start(jnp.zeros_like)
+    state = jax.jit(backend.condition)(backend.init(), *data)
+    assert Trouble.UNMOVED in backend.status(state)
+    assert "1 fits stayed where they started" in repr(backend.posterior(state))
 
 
 def test_what_laplace_cannot_take():
