@@ -24,6 +24,7 @@ class Trouble(StrEnum):
     REJECTED = "rejected"
     UNCONVERGED = "unconverged"
     INDEFINITE = "indefinite"
+    UNMOVED = "unmoved"
     DIVERGING = "diverging"
     STUCK = "stuck"
     RISING = "rising"
@@ -44,6 +45,8 @@ _SENTENCES = {
     "finite, or no room left for them",
     Trouble.UNCONVERGED: "{n} fits stopped before they had converged",
     Trouble.INDEFINITE: "the curvature at a mode was not positive definite {n} times, and was replaced",
+    Trouble.UNMOVED: "{n} fits stayed where they started though the data call for a move: the link is "
+    "flat there; use another link or prior mean, or Nuts",
     Trouble.DIVERGING: "{n} transitions diverged, more than 1%: try centered=False, or a higher "
     "target_accept",
     Trouble.STUCK: "{n} chains hardly move or have no finite energy: check the program and the data",

@@ -14,25 +14,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, Int
 
 from ..random import standard_normal
 from .linear_model import ActionModel, contract, dot
-from .square_roots import shrink, shrink_by_one, transpose
+from .square_roots import shrink_by_one, transpose
 
 __all__ = [
     "ActionState",
     "Innovation",
-    "Messages",
-    "actions_given",
-    "add_messages",
     "condition_actions",
     "draw_actions",
     "draw_scores",
-    "log_evidence",
+    "innovations_of",
     "mean_actions",
-    "messages_of",
     "no_data",
     "observe",
 ]
@@ -68,20 +63,6 @@ class Innovation(NamedTuple):
     direction: Float[Array, " d"]
     residual: Float[Array, ""]
     variance: Float[Array, ""]
-
-
-class Messages(NamedTuple):
-    """The likelihood of each `xi_i = Gamma_i z` given many rewards, `exp(-D' M_i D / 2 + k_i' D)`.
-
-    `D` is the distance of `xi_i` from where it was expected.
-
-    Attributes:
-        precision: (K, d, d) `M_i`; from the prior it is `(Sigma_{0,i} + G_i^{-1})^{-1}`.
-        vector: (K, d) `k_i`.
-    """
-
-    precision: Float[Array, "K d d"]
-    vector: Float[Array, "K d"]
 
 
 def no_data(model: ActionModel) -> ActionState:
@@ -130,87 +111,39 @@ def condition_actions(
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
+    noise_variance: Float[Array, ""] | None = None,
 ) -> tuple[ActionState, Innovation]:
-    """Condition on many rewards one after the other, at O(d^2) each; innovations have a leading axis.
-
-    Summing `x x'` first and factorising once would be shorter, but in float32 the sum of a context
-    that comes again and again is not singular any more, and the spread across it would be lost.
-    """
+    """Condition on many rewards one after the other, at O(d^2) each; innovations have a leading axis."""
 
     def one(state: ActionState, seen: tuple[Array, Array, Array]) -> tuple[ActionState, Innovation]:
-        return observe(model, state, *seen)
+        return observe(model, state, *seen, noise_variance)
 
     return jax.lax.scan(one, state, (contexts, actions, rewards))
 
 
-def add_messages(model: ActionModel, innovations: Innovation, z: Above) -> Messages:
-    """The message of each action from many innovations, about its distance from where it is at `z`.
+def innovations_of(model: ActionModel, state: ActionState) -> Innovation:
+    """All that rewards have said of `z`, from the state of the actions alone: `d` rows an action.
 
-    From the prior, the precisions sum to `Lambda_0 - Lambda_0 S_i Lambda_0`, the message of
-    Eq. 24: a sum of squares, exactly zero for an action without rewards.
+    Their precision is `Lambda_0 - Lambda_0 S_i Lambda_0` and their vector `Lambda_0 (c_i - mu_i)`
+    (Eq. 24). With `F = T^{-1} Q_i` it is `T^{-T} (I - F F') T^{-1}`: what `I - F F'` has left of
+    rounding errors is dropped, so that an action without rewards says nothing. O(K d^3).
     """
-    K, d, dtype = model.num_actions, model.dim, model.root.dtype
-    scaled = innovations.direction / innovations.variance[:, None]
-    outer = innovations.direction[:, :, None] * scaled[:, None, :]
-    pulled = scaled * _residuals(model, innovations, z)[:, None]
-    return Messages(
-        jnp.zeros((K, d, d), dtype).at[innovations.action].add(outer, mode="drop"),
-        jnp.zeros((K, d), dtype).at[innovations.action].add(pulled, mode="drop"),
+    K, d, dtype = model.num_actions, model.dim, state.center.dtype
+    prior = jnp.broadcast_to(jnp.moveaxis(model.root, -1, 0), (K, d, d))
+    inverse = transpose(model.weigh_rows(prior))
+    F = inverse @ jnp.moveaxis(state.root, -1, 0)
+    known, V = jnp.linalg.eigh(jnp.eye(d, dtype=dtype) - F @ transpose(F))
+    unobserved = (state.root == model.root).all((0, 1))[:, None]
+    kept = (known > 8 * d * jnp.finfo(dtype).eps) & ~unobserved
+    scale = jnp.sqrt(jnp.where(kept, known, 1.0))
+    whitened = transpose(V) @ inverse
+    shift = (whitened @ (state.center - model.mean).T[..., None])[..., 0]
+    return Innovation(
+        jnp.repeat(jnp.arange(K), d),
+        jnp.where(kept[..., None], scale[..., None] * whitened, 0.0).reshape(K * d, d),
+        jnp.where(kept, shift / scale, 0.0).ravel(),
+        jnp.ones(K * d, dtype),
     )
-
-
-def log_evidence(model: ActionModel, innovations: Innovation, z: Above) -> Float[Array, ""]:
-    """The actions' part of the log evidence of many rewards, `z` being the new mean.
-
-    For a Gaussian, `log p(y) = log p(y | m) + log p(m) - log p(m | y)` at the posterior mean `m`: a
-    sum of terms of one sign, where the usual difference of large squares loses all digits in float32.
-    """
-    residual = _residuals(model, innovations, z)
-    terms = jnp.log(2 * jnp.pi * innovations.variance) + residual**2 / innovations.variance
-    return -0.5 * jnp.sum(jnp.where(innovations.action < model.num_actions, terms, 0.0))
-
-
-def _residuals(model: ActionModel, innovations: Innovation, z: Above) -> Float[Array, " n"]:
-    """Rewards less what is expected of them, given earlier ones and the levels above at `z`."""
-    if not model.arrows.weights:
-        return innovations.residual
-    xi = model.displacements(z).at[:, innovations.action].get(mode="clip")
-    return innovations.residual - dot(innovations.direction.T, xi)
-
-
-def actions_given(
-    model: ActionModel, precision: Float[Array, "K d d"], information: Float[Array, "K d"]
-) -> tuple[ActionState, Messages]:
-    """Actions with the likelihoods `exp(-theta' G theta / 2 + B' theta)`, and messages from `z = 0`.
-
-    The message's precision `Lambda_0 - Lambda_0 S Lambda_0` is not subtracted: with `H = T' G T` it is
-    `Lambda_0 T (I + H)^{-1} H T' Lambda_0`, exactly zero where `G` is. Costs O(K d^3).
-    """
-    prior = jnp.broadcast_to(jnp.moveaxis(model.root, -1, 0), precision.shape)
-    mean = jnp.broadcast_to(model.mean.T, information.shape)[..., None]
-    root, chol = shrink(prior, precision)
-    step = root @ (transpose(root) @ (information[..., None] - precision @ mean))
-    lost = cho_solve((chol, True), transpose(prior) @ precision @ prior)
-    weighed = model.weigh_rows(prior)
-    sent = weighed @ ((lost + transpose(lost)) / 2) @ transpose(weighed)
-    messages = Messages(sent, model.weigh_rows(step)[..., 0])
-    return ActionState((mean + step)[..., 0].T, jnp.moveaxis(root, 0, -1)), messages
-
-
-def messages_of(model: ActionModel, state: ActionState) -> Messages:
-    """Every action's message from all its rewards, about its displacement from `z = 0`, at O(K d^3).
-
-    `Lambda_0 - Lambda_0 S_i Lambda_0` and `Lambda_0 (c_i - mu_i)` (Eq. 24).
-    The rewards are not at hand, so the difference is taken. For an action whose root is still that of
-    the prior it is set to zero, so that rounding adds no precision.
-    """
-    K, d = model.num_actions, model.dim
-    identity = jnp.broadcast_to(jnp.eye(d, dtype=state.center.dtype), (K, d, d))
-    weighed = model.weigh_rows(jnp.moveaxis(state.root, -1, 0))
-    precision = model.weigh_rows(identity) - weighed @ transpose(weighed)
-    shift = (state.center - model.mean).T[..., None]
-    unobserved = (state.root == model.root).all((0, 1))[:, None, None]
-    return Messages(jnp.where(unobserved, 0.0, precision), model.weigh_rows(shift)[..., 0])
 
 
 def draw_scores(

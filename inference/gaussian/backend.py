@@ -105,10 +105,16 @@ class GaussianBackend(Backend[GaussianState]):
         return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
 
     def status(self, state: GaussianState) -> Status:
-        """Observations that were ignored, and fits that stopped before their end."""
+        """Observations that were ignored, fits that failed, and numbers that are not finite."""
         info = state.info
-        fits = {Trouble.UNCONVERGED: info.unconverged, Trouble.INDEFINITE: info.indefinite}
-        return Status({Trouble.REJECTED: info.rejected} | ({} if self.is_exact else fits))
+        found = {Trouble.REJECTED: info.rejected, Trouble.NOT_FINITE: _broken(state)}
+        if not self.is_exact:
+            found |= {
+                Trouble.UNCONVERGED: info.unconverged,
+                Trouble.INDEFINITE: info.indefinite,
+                Trouble.UNMOVED: info.unmoved,
+            }
+        return Status(found)
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "GaussianBackend":
         """The same backend for a hierarchy that differs in its actions alone."""
@@ -146,6 +152,13 @@ def _seen(backend: GaussianBackend, context: Array, action: Array, reward: Array
         jnp.where(valid, reward, 0.0),
         valid,
     )
+
+
+@jax.jit
+def _broken(state: GaussianState) -> Array:
+    """How many numbers of the posterior are not finite."""
+    numbers = jax.tree.leaves((state.effects, state.actions))
+    return sum((jnp.sum(~jnp.isfinite(leaf)) for leaf in numbers), jnp.zeros((), int))
 
 
 @jax.jit

@@ -14,13 +14,13 @@ from jaxtyping import Float
 
 from ...models import Hierarchy
 from ..random import standard_normal
-from .action_blocks import Above, ActionState, Innovation, Messages
+from .action_blocks import Above, ActionState, Innovation
 from .joint_levels import JointEffects, JointLevels, joint_levels
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, action_model
-from .square_roots import shrink, shrink_by_one, transpose
+from .square_roots import exchange_rows, shrink_by_one, transpose
 
-__all__ = ["FactoredEffects", "FactoredLevel", "FactoredLevels", "FactoredSums", "factored_levels"]
+__all__ = ["FactoredEffects", "FactoredLevel", "FactoredLevels", "factored_levels"]
 
 
 class FactoredLevel(NamedTuple):
@@ -37,25 +37,6 @@ class FactoredEffects(NamedTuple):
     joint: Any  # JointEffects, or None
 
 
-class EffectSums(NamedTuple):
-    """The sums of all messages from the actions about each effect of a level.
-
-    Attributes:
-        precision: (L, d, d) `sum_i b_il^2 M_i`.
-        information: (L, d) `sum_i b_il k_i`.
-    """
-
-    precision: Float[Array, "L d d"]
-    information: Float[Array, "L d"]
-
-
-class FactoredSums(NamedTuple):
-    """The sums of messages, by level for every effect on its own, and jointly."""
-
-    levels: dict[str, EffectSums]
-    joint: Any  # JointSums, or None
-
-
 class FactoredLevels(Levels):
     """Effects that are independent of one another, and actions that are exact given the effects.
 
@@ -63,7 +44,7 @@ class FactoredLevels(Levels):
         model: the actions given the effects.
         prior: each effect before any data.
         joint: the exact joint posterior that means are taken from, or None: each effect is then fitted
-            as if it were the only parent of its actions.
+            as if the other parents of its actions were where the prior has them.
     """
 
     model: ActionModel
@@ -76,78 +57,47 @@ class FactoredLevels(Levels):
     def absorb(
         self, effects: FactoredEffects, innovation: Innovation, actions: ActionState
     ) -> tuple[FactoredEffects, Outcome]:
-        """Each parent as if it were the action's only one, at O(d^2) each."""
-        levels = dict(effects.levels)
+        """Each parent as if it were the action's only unknown one, at O(d^2) each."""
+        levels, residual = dict(effects.levels), self._surprise(innovation)
         for parent, arrows in self.model.arrows.weights.items():
             level, where = levels[parent], arrows.parents_of(innovation.action)
             g = arrows.pull(innovation.action, innovation.direction)
-            old = FactoredLevel(level.mean[where], level.root[where])
             step, covariance, total = jax.vmap(shrink_by_one, in_axes=(0, 0, None))(
-                old.root, g, innovation.variance
+                level.root[where], g, innovation.variance
             )
-            residual = innovation.residual - jnp.sum(g * old.mean, axis=-1)
-            shift = covariance * (residual / total)[:, None]
-            # Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
-            levels[parent] = FactoredLevel(
-                level.mean.at[where].add(shift), level.root.at[where].add(step)
-            )
+            moved = level.mean[where] - self.prior[parent].mean[where]
+            own = residual - jnp.sum(g * moved, axis=-1)
+            levels[parent] = _add(level, where, step, covariance * (own / total)[:, None])
         joint = self.joint and self.joint.absorb(effects.joint, innovation, actions)[0]
         return self._with_joint_means(levels, joint), Outcome()
 
-    def reference(self, effects: FactoredEffects) -> Above:
-        if self.joint is not None:
-            return self.joint.reference(effects.joint)
-        # Each effect is fitted without the others, so from where none of them is.
-        return jax.tree.map(jnp.zeros_like, self.means(effects))
-
-    def condition(
-        self, effects: FactoredEffects, messages: Messages, actions: ActionState
-    ) -> tuple[FactoredEffects, Outcome]:
-        levels = {
-            name: _given_sums(level, self._add_up(name, messages))
-            for name, level in effects.levels.items()
-        }
-        joint = self.joint and self.joint.condition(effects.joint, messages, actions)[0]
-        return self._with_joint_means(levels, joint), Outcome()
-
-    def given_messages(self, messages: Messages) -> tuple[FactoredEffects, FactoredSums]:
-        sums = {name: self._add_up(name, messages) for name in self.prior}
-        levels = {name: _given_sums(level, sums[name]) for name, level in self.prior.items()}
-        joint, together = self.joint.given_messages(messages) if self.joint else (None, None)
-        return self._with_joint_means(levels, joint), FactoredSums(sums, together)
+    def _surprise(self, innovation: Innovation) -> Float[Array, ""]:
+        """The residual of an innovation from where all parents were expected before any data."""
+        expected = self.model.arrows.row(innovation.action, self.means(self.before_data()))
+        return innovation.residual - innovation.direction @ expected
 
     def exchange(
-        self, effects: FactoredEffects, sums: FactoredSums, action: Array, change: Messages
-    ) -> tuple[FactoredEffects, FactoredSums]:
+        self, effects: FactoredEffects, old: Innovation, new: Innovation
+    ) -> FactoredEffects:
         """Only the parents of the action move, at O(d^3) each."""
-        levels, own = dict(effects.levels), dict(sums.levels)
+        levels, action = dict(effects.levels), new.action[0]
         for parent, arrows in self.model.arrows.weights.items():
-            where = arrows.parents_of(action)
-            new = EffectSums(
-                own[parent].precision.at[where].add(arrows.press(action, change.precision[0])),
-                own[parent].information.at[where].add(arrows.pull(action, change.vector[0])),
-            )
-            take = lambda leaf, where=where: leaf[where]  # noqa: E731
-            moved = _given_sums(jax.tree.map(take, self.prior[parent]), jax.tree.map(take, new))
-            levels[parent] = FactoredLevel(
-                levels[parent].mean.at[where].set(moved.mean),
-                levels[parent].root.at[where].set(moved.root),
-            )
-            own[parent] = new
-        joint, together = None, None
-        if self.joint is not None:
-            joint, together = self.joint.exchange(effects.joint, sums.joint, action, change)
-        return self._with_joint_means(levels, joint), FactoredSums(own, together)
+            level, where = levels[parent], arrows.parents_of(action)
+            moved = level.mean[where] - self.prior[parent].mean[where]
 
-    def without_own(
-        self, effects: FactoredEffects, action: Array, own: Messages
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """The prior: factors are not a posterior that one action's message could be taken out of."""
-        alone, before = self.model.select(action), self.before_data()
-        spread = self.location_root(before, action)
-        xi = self.model.arrows.row(action, self.means(before))
-        root = alone.root[:, :, 0]
-        return alone.mean[:, 0] + xi, spread @ spread.T + root @ root.T
+            def unit_rows(
+                innovation: Innovation, arrows: Any = arrows, moved: Array = moved
+            ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+                g = arrows.pull(innovation.action, innovation.direction)
+                own = self._surprise(innovation) - jnp.sum(g * moved, axis=-1)
+                sd = jnp.sqrt(innovation.variance)
+                return g / sd, own / sd
+
+            rows = (jax.vmap(unit_rows, out_axes=1)(innovations) for innovations in (old, new))
+            step, shift = jax.vmap(exchange_rows)(level.root[where], *rows)
+            levels[parent] = _add(level, where, step, shift)
+        joint = self.joint and self.joint.exchange(effects.joint, old, new)
+        return self._with_joint_means(levels, joint)
 
     def means(self, effects: FactoredEffects) -> Above:
         return {name: level.mean for name, level in effects.levels.items()}
@@ -175,11 +125,6 @@ class FactoredLevels(Levels):
     @property
     def chunk(self) -> int:
         return 1024
-
-    def _add_up(self, parent: str, messages: Messages) -> EffectSums:
-        """The sums of one message from every action to each effect of a level."""
-        arrows, size = self.model.arrows.weights[parent], len(self.prior[parent].mean)
-        return EffectSums(*arrows.add_up(messages.precision, messages.vector, size))
 
     def _with_joint_means(
         self, levels: dict[str, FactoredLevel], joint: JointEffects | None
@@ -209,9 +154,9 @@ def factored_levels(hierarchy: Hierarchy, *, joint_means: bool) -> FactoredLevel
     return FactoredLevels(action_model(hierarchy), prior, joint)
 
 
-def _given_sums(prior: FactoredLevel, sums: EffectSums) -> FactoredLevel:
-    """The posterior of each effect on its own, from the sums of messages."""
-    root, _ = shrink(prior.root, sums.precision)
-    surprise = sums.information - jnp.einsum("lde,le->ld", sums.precision, prior.mean)
-    step = jnp.einsum("lde,le->ld", root @ transpose(root), surprise)
-    return FactoredLevel(prior.mean + step, root)
+def _add(level: FactoredLevel, where: Array, step: Array, shift: Array) -> FactoredLevel:
+    """Some effects of a level moved by so much.
+
+    Added, not set: a padded entry of a sparse row repeats an index and must change nothing.
+    """
+    return FactoredLevel(level.mean.at[where].add(shift), level.root.at[where].add(step))

@@ -9,17 +9,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from ...models import Hierarchy
 from ..random import standard_normal
-from .action_blocks import Above, ActionState, Innovation, Messages
+from .action_blocks import Above, ActionState, Innovation
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, GaussianVector, action_model, joint_prior, untie_actions
-from .square_roots import add_compensated, shrink, shrink_by_one
+from .square_roots import add_compensated, exchange_rows, shrink_by_many, shrink_by_one
 
-__all__ = ["JointEffects", "JointLevels", "JointSums", "add_up", "given_sums", "joint_levels"]
+__all__ = ["JointEffects", "JointLevels", "joint_levels"]
 
 # Rows of `Gamma` written out at a time, in numbers, when all actions are swept.
 _SWEEP_NUMBERS = 4_000_000
@@ -35,18 +34,6 @@ class JointEffects(NamedTuple):
     mean: Float[Array, " N"]
     root: Float[Array, "N N"]
     rounding: Float[Array, "N N"]
-
-
-class JointSums(NamedTuple):
-    """The sums of all messages from the actions about `z`.
-
-    Attributes:
-        precision: (N, N) `sum_i Gamma_i' M_i Gamma_i`.
-        information: (N,) `sum_i Gamma_i' k_i`.
-    """
-
-    precision: Float[Array, "N N"]
-    information: Float[Array, " N"]
 
 
 class JointLevels(Levels):
@@ -78,54 +65,57 @@ class JointLevels(Levels):
         log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
         return JointEffects(mean, root, rounding), Outcome(log_density)
 
-    def reference(self, effects: JointEffects) -> Above:
-        return self.means(effects)
-
     def condition(
-        self, effects: JointEffects, messages: Messages, actions: ActionState
+        self, effects: JointEffects, innovations: Innovation, actions: ActionState
     ) -> tuple[JointEffects, Outcome]:
-        """Costs O(K d N^2 + N^3)."""
-        sums = add_up(self.model, messages)
-        root, chol = shrink(effects.root, sums.precision)
-        informed = sums.information @ root
-        log_determinant = 2 * jnp.log(jnp.diagonal(chol)).sum()
-        whitened = solve_triangular(chol, informed, lower=True, trans=1)
-        log_evidence = -0.5 * (whitened @ whitened + log_determinant)
-        mean = effects.mean + root @ informed
-        return JointEffects(mean, root, jnp.zeros_like(root)), Outcome(log_evidence)
+        effects, log_density = self.absorb_rows(effects, innovations)
+        return effects, Outcome(log_density)
 
-    def given_messages(self, messages: Messages) -> tuple[JointEffects, JointSums]:
-        sums = add_up(self.model, messages)
-        return given_sums(self.prior, sums), sums
+    def absorb_rows(
+        self, effects: JointEffects, innovations: Innovation
+    ) -> tuple[JointEffects, Float[Array, ""]]:
+        """As many rows at a time as `z` has numbers, at O(N^2) each; and their log density."""
+        count, N, K = len(innovations.action), len(effects.mean), self.model.num_actions
+        size = max(1, min(count, N, _SWEEP_NUMBERS // max(N, 1)))
+        chunks = -(-count // size)
 
-    def exchange(
-        self, effects: JointEffects, sums: JointSums, action: Array, change: Messages
-    ) -> tuple[JointEffects, JointSums]:
-        gamma = self.model.arrows.dense_row(action)
-        sums = JointSums(
-            sums.precision + gamma.T @ change.precision[0] @ gamma,
-            sums.information + change.vector[0] @ gamma,
-        )
-        return given_sums(self.prior, sums), sums
+        def in_chunks(part: Array, blank: float) -> Array:
+            widths = [(0, chunks * size - count), *[(0, 0)] * (part.ndim - 1)]
+            padded = jnp.pad(part, widths, constant_values=blank)
+            return padded.reshape(chunks, size, *part.shape[1:])
 
-    def without_own(
-        self, effects: JointEffects, action: Array, own: Messages
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """The message `M`, `k` is removed from the posterior of `xi = Gamma_a z`.
+        blank = Innovation(K, 0.0, 0.0, 1.0)
 
-        With covariance `V`, that leaves `V (I - M V)^{-1}`.
-        """
-        model = self.model
-        alone = model.select(action)
-        prior = alone.root[:, :, 0] @ alone.root[:, :, 0].T
-        if not model.arrows.weights:
-            return alone.mean[:, 0], prior
-        rows = model.arrows.dense_row(action) @ effects.root
-        V, xi = rows @ rows.T, model.arrows.row(action, self.means(effects))
-        M, k = own.precision[0], own.vector[0]
-        identity = jnp.eye(model.dim, dtype=V.dtype)
-        kept = jnp.linalg.solve((identity - M @ V).T, V.T).T
-        return alone.mean[:, 0] + xi + kept @ (M @ xi - k), prior + kept
+        def absorb_chunk(
+            effects: JointEffects, chunk: Innovation
+        ) -> tuple[JointEffects, Float[Array, ""]]:
+            rows, residual = self._unit_rows(effects.mean, chunk)
+            valid = chunk.action < K
+            residual = jnp.where(valid, residual, 0.0)
+            step, shift, log_density = shrink_by_many(effects.root, rows, residual)
+            root, rounding = add_compensated(effects.root, effects.rounding, step)
+            # An observation that is ignored has been counted as a standard normal at zero.
+            ignored = -jnp.log(2 * jnp.pi)
+            log_density -= 0.5 * jnp.where(valid, jnp.log(chunk.variance), ignored).sum()
+            return JointEffects(effects.mean + shift, root, rounding), log_density
+
+        swept = Innovation(*map(in_chunks, innovations, blank))
+        effects, log_densities = jax.lax.scan(absorb_chunk, effects, swept)
+        return effects, log_densities.sum()
+
+    def exchange(self, effects: JointEffects, old: Innovation, new: Innovation) -> JointEffects:
+        rows = (self._unit_rows(effects.mean, innovations) for innovations in (old, new))
+        step, shift = exchange_rows(effects.root, *rows)
+        root, rounding = add_compensated(effects.root, effects.rounding, step)
+        return JointEffects(effects.mean + shift, root, rounding)
+
+    def _unit_rows(
+        self, mean: Float[Array, " N"], innovations: Innovation
+    ) -> tuple[Float[Array, "c N"], Float[Array, " c"]]:
+        """Innovations as rows of unit noise about `z`, and their residuals from its mean."""
+        rows = jax.vmap(self.model.arrows.row_transposed)(innovations.action, innovations.direction)
+        sd = jnp.sqrt(innovations.variance)
+        return rows / sd[:, None], (innovations.residual - rows @ mean) / sd
 
     def means(self, effects: JointEffects) -> Above:
         return self.model.arrows.split(effects.mean)
@@ -155,34 +145,6 @@ def joint_levels(hierarchy: Hierarchy) -> JointLevels:
     """The joint posterior of a hierarchy, as its two-level form has it."""
     untied = untie_actions(hierarchy)
     return JointLevels(action_model(untied), joint_prior(untied))
-
-
-def given_sums(prior: GaussianVector, sums: JointSums) -> JointEffects:
-    """The posterior of `z`, from messages about its distance from zero, at O(N^3)."""
-    root, _ = shrink(prior.root, sums.precision)
-    surprise = sums.information - sums.precision @ prior.mean
-    mean = prior.mean + root @ (surprise @ root)
-    return JointEffects(mean, root, jnp.zeros_like(root))
-
-
-def add_up(model: ActionModel, messages: Messages) -> JointSums:
-    """The sums of one message from every action, at O(K d N^2)."""
-
-    def add_chunk(sums: JointSums, chunk: Array) -> tuple[JointSums, None]:
-        gamma = jax.vmap(model.arrows.dense_row)(chunk)
-        M = messages.precision.at[chunk].get(mode="fill", fill_value=0.0)
-        k = messages.vector.at[chunk].get(mode="fill", fill_value=0.0)
-        weighed = jnp.einsum("kde,kdn->ken", M, gamma)
-        precision = sums.precision + jnp.einsum("kdn,kdm->nm", gamma, weighed)
-        return JointSums(precision, sums.information + jnp.einsum("kd,kdn->n", k, gamma)), None
-
-    size, dtype = model.arrows.num_above, model.root.dtype
-    zero = JointSums(jnp.zeros((size, size), dtype), jnp.zeros(size, dtype))
-    # Positions past the last action pad the last chunk.
-    chunk = _chunk(model)
-    chunks = -(-model.num_actions // chunk)
-    sweep = jnp.arange(chunks * chunk).reshape(chunks, chunk)
-    return jax.lax.scan(add_chunk, zero, sweep)[0]
 
 
 def _chunk(model: ActionModel) -> int:

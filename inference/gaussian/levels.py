@@ -1,8 +1,8 @@
 """`Levels`: the interface of a representation of the posterior of the levels above the actions.
 
 The second of three questions that a Gaussian backend answers; the first is `messages`. `z` stands for
-all vectors above the actions. A representation conditions `z` on an innovation or on messages from the
-actions, and draws from it. Actions given `z` are in `action_blocks`.
+all vectors above the actions. A representation conditions `z` on innovations, exchanges them for
+others, and draws from it. Actions given `z` are in `action_blocks`.
 """
 
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from . import action_blocks
-from .action_blocks import Above, ActionState, Innovation, Messages
+from .action_blocks import Above, ActionState, Innovation
 from .linear_model import ActionModel
 
 __all__ = ["Levels", "Outcome"]
@@ -28,18 +28,19 @@ class Outcome(NamedTuple):
         log_density: of the rewards, where the representation is exact; else zero.
         unconverged: how many fits stopped before a mode was found.
         indefinite: how many found a curvature that is not positive definite, and replaced it.
+        unmoved: how many did not move though the data call for it.
     """
 
     log_density: Array | float = 0.0
     unconverged: Array | int = 0
     indefinite: Array | int = 0
+    unmoved: Array | int = 0
 
 
 class Levels(eqx.Module):
     """A representation of the posterior of the levels above the actions.
 
-    `effects` is the posterior of `z`, a `NamedTuple` of the representation's own; `sums` are the sums
-    of all messages from the actions, for likelihoods that are replaced by others.
+    `effects` is the posterior of `z`, a `NamedTuple` of the representation's own.
     """
 
     model: eqx.AbstractVar[ActionModel]
@@ -59,32 +60,20 @@ class Levels(eqx.Module):
     ) -> tuple[Any, Outcome]:
         """After one reward, given the actions after it; and the log density of its residual."""
 
-    @abstractmethod
-    def reference(self, effects: Any) -> Above:
-        """The value of `z` that messages to `condition` are distances from."""
-
-    @abstractmethod
     def condition(
-        self, effects: Any, messages: Messages, actions: ActionState
+        self, effects: Any, innovations: Innovation, actions: ActionState
     ) -> tuple[Any, Outcome]:
-        """After a message from every action, about distances from `reference`; their evidence.
+        """After many rewards, given the actions after them: innovations have a leading axis."""
 
-        The evidence is this side's part of it; `action_blocks.log_evidence` has the other.
-        """
+        def one(effects: Any, innovation: Innovation) -> tuple[Any, Outcome]:
+            return self.absorb(effects, innovation, actions)
 
-    @abstractmethod
-    def given_messages(self, messages: Messages) -> tuple[Any, Any]:
-        """`effects` and `sums` given each action's only message, about distances from `z = 0`."""
-
-    @abstractmethod
-    def exchange(self, effects: Any, sums: Any, action: Array, change: Messages) -> tuple[Any, Any]:
-        """`effects` and `sums` after one action has changed its message by so much, (1, ...)."""
+        effects, outcomes = jax.lax.scan(one, effects, innovations)
+        return effects, Outcome(*(jnp.sum(part) for part in outcomes))
 
     @abstractmethod
-    def without_own(
-        self, effects: Any, action: Array, own: Messages
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Mean and covariance of an action without its own rewards, which sent the message `own`."""
+    def exchange(self, effects: Any, old: Innovation, new: Innovation) -> Any:
+        """After the rows that one action had said, (d, ...), are replaced by others."""
 
     @abstractmethod
     def means(self, effects: Any) -> Above:
@@ -109,23 +98,35 @@ class Levels(eqx.Module):
 
     def given_actions(self, effects: Any, actions: ActionState) -> tuple[Any, Outcome]:
         """The posterior of `z` given the state of all actions alone."""
-        return self.given_messages(action_blocks.messages_of(self.model, actions))[0], Outcome()
+        innovations = action_blocks.innovations_of(self.model, actions)
+        return self.condition(self.before_data(), innovations, actions)
 
     def action_covariances(self, effects: Any, actions: ActionState) -> Float[Array, "K d d"]:
         """Marginal covariances of the actions (Aouali et al. 2023, Lemma 3).
 
-        `S_i + (S_i Lambda_0 Gamma_i) Sigma_bar (S_i Lambda_0 Gamma_i)'`, the second term as a square.
+        `S_i + (S_i Lambda_0 Gamma_i) Sigma_bar (S_i Lambda_0 Gamma_i)'`, as a square.
         """
 
         def one(action: Array) -> Float[Array, "d d"]:
-            Q = actions.root[:, :, action]
-            location = self.location_root(effects, action)
-            weighted = jax.vmap(lambda v: self.model.weigh_one(action, v), 1, 1)(location)
-            moved = Q @ (Q.T @ weighted)
-            return Q @ Q.T + moved @ moved.T
+            root = self._marginal_root(effects, actions.root[:, :, action], action)
+            return root @ root.T
 
         actions_in_order = jnp.arange(self.model.num_actions)
         return jax.lax.map(one, actions_in_order, batch_size=self.chunk)
+
+    def marginal(
+        self, effects: Any, actions: ActionState, action: Array
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """The mean of one action, whose `ActionState` is `actions` (d, 1), and a root, triangular."""
+        root = self._marginal_root(effects, actions.root[:, :, 0], action)
+        return self.mean_of_one(effects, actions, action), jnp.linalg.qr(root.T, mode="r").T
+
+    def _marginal_root(
+        self, effects: Any, root: Float[Array, "d d"], action: Array
+    ) -> Float[Array, "d n"]:
+        location = self.location_root(effects, action)
+        weighted = jax.vmap(lambda v: self.model.weigh_one(action, v), 1, 1)(location)
+        return jnp.concatenate([root, root @ (root.T @ weighted)], axis=1)
 
     def mean_of_one(self, effects: Any, actions: ActionState, action: Array) -> Float[Array, " d"]:
         """`E[theta_a]` of one action, whose `ActionState` is `actions` (d, 1)."""

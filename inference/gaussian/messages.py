@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from . import action_blocks
 from .action_blocks import ActionState
 from .levels import Levels, Outcome
+from .reduction import reduce_rows
 from .square_roots import add_compensated
 
 __all__ = ["ExactMessages", "GaussianState", "Info", "RewardMessages", "Seen", "first_state"]
@@ -43,16 +44,18 @@ class Info(NamedTuple):
             room left for it.
         unconverged: how many fits stopped before they had converged.
         indefinite: how many times a curvature was not positive definite and was replaced.
+        unmoved: how many fits did not move though the data call for it.
     """
 
     observed: Int[Array, ""]
     rejected: Int[Array, ""]
     unconverged: Int[Array, ""]
     indefinite: Int[Array, ""]
+    unmoved: Int[Array, ""]
 
     def after(self, outcome: Outcome, observed: Array, rejected: Array) -> "Info":
         """After more observations, used or rejected, with that outcome."""
-        more = observed, rejected, outcome.unconverged, outcome.indefinite
+        more = observed, rejected, outcome.unconverged, outcome.indefinite, outcome.unmoved
         return Info(*(n + jnp.asarray(m, jnp.int32) for n, m in zip(self, more, strict=True)))
 
 
@@ -79,7 +82,7 @@ class GaussianState(NamedTuple):
 def first_state(levels: Levels, effects: Any, actions: ActionState, memory: Any) -> GaussianState:
     """A state that has seen nothing."""
     zero, none = jnp.zeros((), levels.model.root.dtype), jnp.zeros((), jnp.int32)
-    return GaussianState(effects, actions, zero, zero, Info(none, none, none, none), memory)
+    return GaussianState(effects, actions, zero, zero, Info(none, none, none, none, none), memory)
 
 
 class RewardMessages(eqx.Module):
@@ -132,19 +135,19 @@ class ExactMessages(RewardMessages):
 
     def condition(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
         model = levels.model
-        few = model.dim * model.num_actions + model.arrows.num_above
-        if len(seen.reward) <= few and model.link is None:
-            # One after the other is as fast then, and keeps what rounding would lose.
-            step = lambda state, row: (self.update(levels, state, row), None)  # noqa: E731
-            return jax.lax.scan(step, state, seen)[0]
-        moved, innovations = action_blocks.condition_actions(model, state.actions, *seen[:3])
-        reference = levels.reference(state.effects)
-        messages = action_blocks.add_messages(model, innovations, reference)
-        effects, outcome = levels.condition(state.effects, messages, moved)
-        log_density = jnp.asarray(outcome.log_density, model.root.dtype)
-        if levels.is_exact:
-            z = levels.reference(effects)
-            log_density += action_blocks.log_evidence(model, innovations, z)
+        rows, unexplained = seen[:3], jnp.zeros((), model.root.dtype)
+        if len(seen.reward) > model.dim * model.num_actions:
+            *rows, leftover = reduce_rows(*rows, model.num_actions)
+            fewer = seen.valid.sum() - len(rows[0])
+            unexplained = _log_normal(leftover, fewer, model.noise_variance)
+        moved, innovations = action_blocks.condition_actions(model, state.actions, *rows)
+        effects, outcome = levels.condition(state.effects, innovations, moved)
+        log_density = outcome.log_density + unexplained if levels.is_exact else 0.0 * unexplained
         log_evidence, rounding = add_compensated(state.log_evidence, state.rounding, log_density)
         info = state.info.after(outcome, seen.valid.sum(), (~seen.valid).sum())
         return GaussianState(effects, moved, log_evidence, rounding, info)
+
+
+def _log_normal(squares: Array, count: Array, variance: Array) -> Float[Array, ""]:
+    """The log density of `count` numbers from `N(0, variance)`, from the sum of their squares."""
+    return -0.5 * (squares / variance + count * jnp.log(2 * jnp.pi * variance))

@@ -1,7 +1,8 @@
 """Square roots of covariances, and how data shrink them.
 
-A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. `shrink` and `shrink_by_one`
-condition a Gaussian on linear observations; neither inverts `C` nor can make it indefinite.
+A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. `shrink_by_one` and
+`shrink_by_many` condition a Gaussian on linear observations, `exchange_rows` puts others in their
+place; none inverts `C`, forms a precision matrix, or can make `C` indefinite.
 """
 
 import jax.numpy as jnp
@@ -9,7 +10,16 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-__all__ = ["add_compensated", "shrink", "shrink_by_one", "transpose"]
+__all__ = [
+    "add_compensated",
+    "downdate",
+    "exchange_rows",
+    "shrink_by_many",
+    "shrink_by_one",
+    "solve_rows",
+    "transpose",
+    "triangle",
+]
 
 
 def transpose(matrix: Float[Array, "*batch d e"]) -> Float[Array, "*batch e d"]:
@@ -33,17 +43,75 @@ def shrink_by_one(
     return step, covariance, total
 
 
-def shrink(
-    root: Float[Array, "*batch n n"], precision: Float[Array, "*batch n n"]
-) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch n n"]]:
-    """Condition `z ~ N(., Q Q')` on data of the given precision matrix, singular or not, at O(n^3).
+def shrink_by_many(
+    root: Float[Array, "n n"], rows: Float[Array, "c n"], residual: Float[Array, " c"]
+) -> tuple[Float[Array, "n n"], Float[Array, " n"], Float[Array, ""]]:
+    """Condition `z ~ N(m, Q Q')` on `rows z` seen with unit noise, `residual` off, at O(c n (c + n)).
 
-    With `I + Q' precision Q = C C'`, which is never singular, the new root is `Q C^{-T}`. Returns it
-    and `C`, whose determinant is that of the old covariance's root over the new one's.
+    Andrews' square-root update: with `W = Q' rows'` and `I + W'W = C C'`, the root moves by
+    `-Q W C^{-T} (C + I)^{-1} W'`. `[I; W] = [V_1; V_2] C'` with orthonormal columns, by QR, so that it
+    is `-Q V_2 (I + V_1')^{-1} V_2'`: wide priors and rows that repeat one another cost no digits, as they
+    would if `I + W'W` were formed. Returns that step, that of the mean, and the log density of the
+    residuals.
     """
-    identity = jnp.eye(root.shape[-1], dtype=root.dtype)
-    chol = jnp.linalg.cholesky(identity + transpose(root) @ precision @ root)
-    return transpose(solve_triangular(chol, transpose(root), lower=True)), chol
+    identity = jnp.eye(len(rows), dtype=root.dtype)
+    V, R = jnp.linalg.qr(jnp.concatenate([identity, (rows @ root).T]))
+    sign = jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0).astype(root.dtype)
+    V_1, V_2, R = V[: len(rows)] * sign, V[len(rows) :] * sign, R * sign[:, None]
+    whitened = solve_triangular(R, residual, trans=1)
+    covariance = root @ V_2
+    step = covariance @ -solve_triangular(identity + V_1.T, V_2.T, lower=True)
+    log_density = -0.5 * (whitened @ whitened + len(rows) * jnp.log(2 * jnp.pi))
+    return step, covariance @ whitened, log_density - jnp.log(jnp.diagonal(R)).sum()
+
+
+def downdate(rows: Float[Array, "*batch c n"]) -> tuple[Array, Array]:
+    """A root `K` with `K'K = I - rows' rows`, for rows that are part of a unit precision; and `K^{-T}`.
+
+    What rounding leaves below an ulp of one counts as one ulp: new rows stand where these stood.
+    """
+    identity = jnp.eye(rows.shape[-1], dtype=rows.dtype)
+    left, V = jnp.linalg.eigh(identity - transpose(rows) @ rows)
+    sd = jnp.sqrt(jnp.maximum(left, jnp.finfo(rows.dtype).eps))[..., None]
+    return sd * transpose(V), transpose(V) / sd
+
+
+def triangle(
+    matrix: Float[Array, "*batch c n"], column: Float[Array, "*batch c"]
+) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch n"]]:
+    """`U`, `b` with `|matrix v - column|^2 = |U v - b|^2` but for a constant: U triangular, by QR."""
+    n = matrix.shape[-1]
+    factor = jnp.linalg.qr(jnp.concatenate([matrix, column[..., None]], axis=-1), mode="r")
+    return factor[..., :n, :n], factor[..., :n, n]
+
+
+def solve_rows(U: Float[Array, "*batch n n"], b: Float[Array, "*batch n"]) -> Array:
+    """`U^{-1} b` for upper triangular `U`."""
+    return solve_triangular(U, b[..., None])[..., 0]
+
+
+def exchange_rows(
+    root: Float[Array, "n n"],
+    old: tuple[Float[Array, "c n"], Float[Array, " c"]],
+    new: tuple[Float[Array, "c n"], Float[Array, " c"]],
+) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
+    """Put `new` rows and residuals in the place of `old` ones that `z ~ N(m, Q Q')` was conditioned on.
+
+    Residuals are from `m`. Both are rows of unit noise, as in `shrink_by_many`. With `W = Q' [old; new]'`
+    and an orthonormal basis `O` of it, nothing moves outside `O`, and inside it the new precision is
+    `I - old + new`: at O(n^2 c). Returns the steps of the root and of the mean.
+    """
+    c = len(old[0])
+    basis, inside = jnp.linalg.qr((jnp.concatenate([old[0], new[0]]) @ root).T)
+    before, after = inside[:, :c].T, inside[:, c:].T
+    kept, lift = downdate(before)
+    column = jnp.concatenate([lift @ -(old[1] @ before), new[1]])
+    U, b = triangle(jnp.concatenate([kept, after]), column)
+    U, b = (part * jnp.where(jnp.diagonal(U) < 0, -1.0, 1.0)[:, None] for part in (U, b[:, None]))
+    identity = jnp.eye(len(U), dtype=root.dtype)
+    covariance = root @ basis
+    change = solve_triangular(U, identity - U) @ basis.T
+    return covariance @ change, covariance @ solve_rows(U, b[:, 0])
 
 
 def add_compensated(

@@ -39,7 +39,9 @@ def fit(reward, rows, priors, start):
 def fit_rows(reward, contexts, actions, rewards, priors, start):
     x, y = jnp.asarray(contexts, float), jnp.asarray(rewards, float)
     rows = x, jnp.asarray(actions, jnp.int32), y
-    priors = GaussianPriors(*(jnp.asarray(part, float) for part in priors))
+    mean, root = priors[0], np.linalg.cholesky(np.linalg.inv(priors[1]))
+    parts = mean, root, np.zeros_like(root), np.zeros_like(mean)  # no site to be taken out
+    priors = GaussianPriors(*(jnp.asarray(part, float) for part in parts))
     return fit(reward, rows, priors, jnp.asarray(start, float))
 
 
@@ -182,11 +184,19 @@ def test_actions_together_or_one_at_a_time(name, n, precision):
     x, y = jnp.asarray(rng.normal(size=(n, DIM))), jnp.asarray(1.0 * rng.integers(0, 2, n))
     actions = jnp.asarray(rng.choice([NOBODY, 0, 1], n), jnp.int32)  # nobody takes the last one
     theta = jnp.asarray(rng.normal(size=(K, DIM)))
-    together = jax.jit(expand_all)(FAMILIES[name], x, actions, y, theta)
-    alone = expand_own_rows(FAMILIES[name], x, actions, y, theta)
+    together = derivatives(jax.jit(expand_all)(FAMILIES[name], x, actions, y, theta))
+    alone = derivatives(expand_own_rows(FAMILIES[name], x, actions, y, theta))
     for found, expected in zip(alone, together, strict=True):
         np.testing.assert_allclose(found[:, 0], expected, **tolerance())
         assert not np.asarray(found[K - 1]).any()
+
+
+def derivatives(found):
+    """Values, sizes, gradients and curvatures: rows that say the same may differ in sign."""
+    U = np.asarray(found.factor)
+    gradient = np.einsum("...de,...d->...e", U, found.residual)
+    assert np.asarray(found.concave).all()
+    return found.value, found.size, gradient, np.swapaxes(U, -1, -2) @ U
 
 
 def test_gaussian_rewards_enter_by_their_sums(precision):

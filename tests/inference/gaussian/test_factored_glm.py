@@ -91,14 +91,17 @@ class Written:
             yield Lambda - Lambda @ S @ Lambda, Lambda @ S @ (b - g @ intercept)
 
     def decoupled(self, G, B):
-        """The displayed formulas: each effect as if it were the only one."""
+        """The displayed formulas: each effect as if the others were at their prior means."""
         mean, cov = np.zeros_like(self.mu), np.zeros_like(self.Sigma)
         messages = list(self.messages(G, B))
         for block in self.blocks():
             precision = np.linalg.inv(self.Sigma[block, block])
             information = precision @ self.mu[block]
-            for C, (M, k) in zip(self.Gamma[:, :, block], messages, strict=True):
-                precision, information = precision + C.T @ M @ C, information + C.T @ k
+            for Gamma, (M, k) in zip(self.Gamma, messages, strict=True):
+                C = Gamma[:, block]
+                others = Gamma @ self.mu - C @ self.mu[block]
+                precision = precision + C.T @ M @ C
+                information = information + C.T @ (k - M @ others)
             cov[block, block] = np.linalg.inv(precision)
             mean[block] = cov[block, block] @ information
         return mean, cov

@@ -105,7 +105,7 @@ def test_the_axis_that_goes_over_actions(kind):
     assert found[".actions.root"] == 2
     assert found[".effects.root"] is None
     if kind == "Laplace":
-        assert found[".memory.precision"] == 0
+        assert found[".memory.factor"] == 0
         assert found[".memory.buffer.actions"] is None
 
 
