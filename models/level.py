@@ -18,7 +18,7 @@ from .declaration import Declaration
 from .exactness import Obstacle
 from .laws import check_positive_law, law_name
 from .rewards import Reward
-from .weights import Weights, as_operator, as_weights
+from .weights import Weights, as_operator, as_weights, has_single_arrows
 
 __all__ = ["RESERVED_NAMES", "Level"]
 
@@ -50,6 +50,8 @@ class Level(Declaration):
             family, and True elsewhere. The attribute is True or False.
         labels: names of the vectors, for tables and pictures.
 
+    The attribute `is_branching` says whether every vector has one parent at most, as in a tree.
+
     Example:
         >>> import numpyro.distributions as dist
         >>> weights = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
@@ -69,6 +71,7 @@ class Level(Declaration):
     family: Callable[[Array, Array], Distribution] | None = eqx.field(default=None, static=True)
     centered: bool | None = eqx.field(default=None, static=True)
     labels: Sequence[str] | None = eqx.field(default=None, static=True)
+    is_branching: bool = eqx.field(init=False, static=True)
 
     def __post_init__(self):
         _check_name(self.name)
@@ -85,6 +88,8 @@ class Level(Declaration):
         elif not isinstance(self.centered, bool):
             raise TypeError(f"{here}: centered is {self.centered!r}; expected True or False")
         self.labels = _as_labels(self.labels, self.size, here)
+        arrows = list(self.arrows.values())
+        self.is_branching = not arrows or (len(arrows) == 1 and has_single_arrows(arrows[0]))
 
     @property
     def is_linear_gaussian(self) -> bool:

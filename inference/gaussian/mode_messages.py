@@ -185,7 +185,9 @@ class ModeMessages(RewardMessages):
         sites = fit_sites(expand, priors, start)
         if self.ridge == 0:
             return sites
-        extra = jnp.broadcast_to(jnp.sqrt(self.ridge) * jnp.eye(start.shape[-1]), sites.factor.shape)
+        extra = jnp.broadcast_to(
+            jnp.sqrt(self.ridge) * jnp.eye(start.shape[-1]), sites.factor.shape
+        )
         column = jnp.concatenate([sites.target, jnp.zeros_like(sites.target)], axis=-1)
         U, b = triangle(jnp.concatenate([sites.factor, extra], axis=-2), column)
         return sites._replace(factor=U, target=b)
