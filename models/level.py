@@ -1,12 +1,10 @@
 """A level: a group of parameter vectors of the same kind, and what they depend on."""
 
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -16,11 +14,17 @@ from .arrays import as_count, as_numbers, is_concrete, is_known
 from .covariance import Covariance, as_covariance, check_covariance, variance_of_each
 from .declaration import Declaration
 from .exactness import Obstacle
+from .families import (
+    check_family,
+    check_family_shape,
+    check_link,
+    check_shape_kept,
+    is_centered_by_default,
+)
 from .labels import as_labels, label_index
 from .laws import check_positive_law, law_name
 from .messages import short
-from .rewards import Reward
-from .weights import Weights, as_operator, as_weights
+from .weights import Weights, as_operator, as_weights, has_single_arrows
 
 __all__ = ["RESERVED_NAMES", "Level"]
 
@@ -52,6 +56,8 @@ class Level(Declaration):
             family, and True elsewhere. The attribute is True or False.
         labels: names of the vectors, for agents, tables and pictures: strings, or anything hashable.
 
+    The attribute `is_branching` says whether every vector has one parent at most, as in a tree.
+
     Example:
         >>> import numpyro.distributions as dist
         >>> weights = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
@@ -71,6 +77,7 @@ class Level(Declaration):
     family: Callable[[Array, Array], Distribution] | None = eqx.field(default=None, static=True)
     centered: bool | None = eqx.field(default=None, static=True)
     labels: Sequence[Hashable] | None = eqx.field(default=None, static=True)
+    is_branching: bool = eqx.field(init=False, static=True)
 
     def __post_init__(self):
         _check_name(self.name)
@@ -80,14 +87,16 @@ class Level(Declaration):
         self.mean = as_numbers(self.mean, f"{here}: mean")
         _check_scale(self.scale, self.cov, here)
         self.cov = as_numbers(self.cov, f"{here}: cov")
-        _check_link(self.link, bool(self.parents), here)
-        _check_family(self.family, here)
+        check_link(self.link, bool(self.parents), here)
+        check_family(self.family, here)
         if self.centered is None:
-            self.centered = _is_centered_by_default(self)
+            self.centered = is_centered_by_default(self)
         elif not isinstance(self.centered, bool):
             raise TypeError(f"{here}: centered is {short(self.centered)}; expected True or False")
         if self.labels is not None:
             self.labels = as_labels(self.labels, self.size, here)
+        arrows = list(self.arrows.values())
+        self.is_branching = not arrows or (len(arrows) == 1 and has_single_arrows(arrows[0]))
 
     @property
     def is_linear_gaussian(self) -> bool:
@@ -136,7 +145,7 @@ class Level(Declaration):
     def arguments(self) -> dict[str, Any]:
         """What it was made with: a known cov or a learned scale, and centring that is not the default."""
         unused = {"scale" if self.scale is None else "cov"}
-        if self.centered == _is_centered_by_default(self):
+        if self.centered == is_centered_by_default(self):
             unused.add("centered")  # with another scale the default may be another
         return {name: value for name, value in super().arguments().items() if name not in unused}
 
@@ -208,9 +217,9 @@ class Level(Declaration):
             shapes = [(), (dim,), (self.size, 1), (self.size, dim)]
             check_positive_law(self.scale, shapes, f"{here}: scale")
         if self.link is not None:
-            _check_shape_kept(self.link, (self.size, dim), here)
+            check_shape_kept(self.link, (self.size, dim), here)
         if self.family is not None:
-            _check_family_shape(self, dim)
+            check_family_shape(self, dim)
 
     def describe(self, sizes: Mapping[str, int]) -> str:
         """The law of the vectors in one line, under levels of these sizes."""
@@ -283,118 +292,3 @@ def _check_scale(scale: Any, cov: Any, here: str) -> None:
     # An array of one is the default too: it is what a level declared by `dataclasses.replace` holds.
     if not (isinstance(cov, float | int | Array) and is_concrete(cov) and np.array_equal(cov, 1.0)):
         raise ValueError(f"{here}: got both cov and scale; give the known cov or the learned scale")
-
-
-def _check_link(link: Any, has_parents: bool, here: str) -> None:
-    if link is None:
-        return
-    if not callable(link):
-        raise TypeError(
-            f"{here}: link is {short(link)}; expected a function such as jax.nn.sigmoid"
-        )
-    if not has_parents:
-        raise ValueError(
-            f"{here}: has a link but no parents to apply it to; give parents, or set mean directly"
-        )
-
-
-def _check_shape_kept(link: Callable[[Array], Array], shape: tuple[int, ...], here: str) -> None:
-    try:
-        result = jax.eval_shape(link, jax.ShapeDtypeStruct(shape, jnp.result_type(float)))
-    except Exception as error:
-        raise ValueError(f"{here}: link fails on an array of shape {shape}: {error}") from error
-    if result.shape != shape:
-        raise ValueError(
-            f"{here}: link turns shape {shape} into {result.shape}; expected an elementwise function, "
-            "which keeps it"
-        )
-
-
-def _check_family(family: Any, here: str) -> None:
-    if family is None:
-        return
-    if isinstance(family, Reward) or (isinstance(family, type) and issubclass(family, Reward)):
-        raise TypeError(
-            f"{here}: family is the reward family {short(family)}; a reward belongs in "
-            "Hierarchy(levels, reward=...). A level's family is a function "
-            "family(loc, scale_tril) that returns a NumPyro distribution"
-        )
-    if isinstance(family, Distribution) or not callable(family):
-        raise TypeError(
-            f"{here}: family is {short(family)}; expected a function family(loc, scale_tril) that returns "
-            "a NumPyro distribution, such as lambda loc, tril: MultivariateStudentT(4.0, loc, tril)"
-        )
-
-
-def _check_family_shape(level: Level, dim: int) -> None:
-    """Call the family abstractly: it must return a distribution of the level's vectors."""
-    family: Any = level.family
-    here = f"level '{level.name}': family(loc, scale_tril)"
-    if level.scale is None:
-        covariance = level.covariance(dim)
-        tril, joint, diagonal = covariance.scale_tril(), covariance.is_joint, covariance.is_diagonal
-    else:
-        tril = jnp.broadcast_to(jnp.eye(dim), (*level.scale.shape()[:-1], dim, dim))
-        joint, diagonal = False, True
-    shape = (level.size * dim,) if joint else (level.size, dim)
-    returned = []
-
-    def draw(loc: Array, tril: Array, key: Array) -> Any:
-        returned.append(family(loc, tril))
-        return returned[0].sample(key) if isinstance(returned[0], Distribution) else None
-
-    try:
-        drawn = jax.eval_shape(draw, jnp.zeros(shape), tril, jax.random.key(0))
-    except Exception as error:
-        raise ValueError(
-            f"{here} fails on loc of shape {shape} and scale_tril of shape {tril.shape}: {error}"
-        ) from error
-    law = returned[0]
-    if not isinstance(law, Distribution):
-        raise TypeError(f"{here} returned a {type(law).__name__}; expected a NumPyro distribution")
-    if drawn.shape != shape or law.event_shape != shape[-1:]:
-        raise ValueError(
-            f"{here} gives draws of shape {drawn.shape} and event shape {law.event_shape}; expected "
-            f"{shape} and {shape[-1:]}: a distribution of vectors, such as MultivariateStudentT, or "
-            "one of numbers made so by .to_event(1)"
-        )
-    if not level.centered and _is_location_scale(family, shape, diagonal) is False:
-        raise ValueError(
-            f"{here} is not a location-scale family, so its vectors are not loc + scale_tril @ base; "
-            "declare the level with centered=True"
-        )
-
-
-def _is_centered_by_default(level: Level) -> bool:
-    if level.scale is None or level.family is None:
-        return level.scale is None
-    # The dimension is not known yet: a scale of one number fits any.
-    dim = level.scale.shape()[-1] if level.scale.shape() else 2
-    try:
-        return not _is_location_scale(level.family, (level.size, dim), diagonal=True)
-    except Exception:  # reported by `check`, once there is a dimension to try it with
-        return True
-
-
-def _is_location_scale(
-    family: Callable[[Array, Array], Distribution], shape: tuple[int, ...], diagonal: bool
-) -> bool | None:
-    """Whether `family(loc, T)` is the law of `loc + T z` with `z ~ family(0, I)`, at probe points.
-
-    None where that cannot be seen: the family closes over traced numbers.
-    """
-    n = shape[-1]
-    with jax.ensure_compile_time_eval():
-        key_loc, key_tril, key_z = jax.random.split(jax.random.key(0), 3)
-        loc, z = jax.random.normal(key_loc, shape), jax.random.normal(key_z, shape)
-        tril = jnp.tril(jax.random.uniform(key_tril, (n, n), minval=0.5, maxval=1.5))
-        tril = tril * jnp.eye(n) if diagonal else tril
-        with warnings.catch_warnings():
-            # A point outside the support of the family is an answer here, not an accident.
-            warnings.simplefilter("ignore")
-            moved = family(loc, tril).log_prob(loc + z @ tril.T)
-            standard = family(jnp.zeros(shape), jnp.eye(n)).log_prob(z)
-        expected = standard - jnp.log(jnp.diag(tril)).sum()
-    if not is_concrete(moved, expected):
-        return None
-    return np.allclose(moved, expected, rtol=1e-3, atol=1e-3)

@@ -21,12 +21,21 @@ from jax import Array
 from jaxtyping import Float, Int
 from numpyro.distributions import Distribution
 
-from .arrays import as_count, as_integers, as_numbers, is_concrete
+from .arrays import as_count, as_integers, as_numbers, is_concrete, is_known
 from .declaration import Declaration
 from .laws import as_one_event, check_parameters, law_name
 from .operators import Matrices, NumberWeights, Operator, Scalars, join_rows
 
-__all__ = ["Learned", "Sparse", "Weights", "as_operator", "as_weights", "in_form", "join_rows"]
+__all__ = [
+    "Learned",
+    "Sparse",
+    "Weights",
+    "as_operator",
+    "as_weights",
+    "has_single_arrows",
+    "in_form",
+    "join_rows",
+]
 
 
 class Sparse(NumberWeights, Declaration):
@@ -199,6 +208,18 @@ def as_operator(weights: Any) -> Any:
         return Learned(weights)
     # A stand-in for numbers, such as the None of a pytree of axes, counts as numbers.
     return Matrices(weights) if getattr(weights, "ndim", 2) == 4 else Scalars(weights)
+
+
+def has_single_arrows(arrows: Any) -> bool:
+    """Whether every vector is known to have one parent at most: the others have weight zero."""
+    if arrows.is_learned:
+        return False
+    if arrows.shape[1] == 1:
+        return True
+    if not is_known(arrows.values, 2, 4):
+        return False
+    _, strengths = arrows.strengths(*arrows.shape[:2])
+    return bool((np.count_nonzero(strengths, axis=1) <= 1).all())
 
 
 def in_form(weights: Any, like: Weights, dim: int, what: str) -> Any:

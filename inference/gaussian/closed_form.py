@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from ...models import Hierarchy
 from ...models.messages import short
 from .backend import GaussianBackend
-from .joint_levels import joint_levels
+from .block_levels import in_blocks, tree_levels
 from .levels import Levels
 from .messages import ExactMessages, RewardMessages
 
@@ -40,10 +40,10 @@ class ClosedForm(GaussianBackend):
 
     def __init__(self, hierarchy: Hierarchy):
         check_linear_gaussian(hierarchy, "ClosedForm")
-        check_joint_fits(hierarchy, "ClosedForm")
+        check_joint_fits(hierarchy, "ClosedForm", in_blocks(hierarchy))
         self.hierarchy = hierarchy
         self.messages = ExactMessages()
-        self.levels = joint_levels(hierarchy)
+        self.levels = tree_levels(hierarchy)
 
     def __repr__(self) -> str:
         return f"ClosedForm({self.hierarchy!r})"
@@ -62,9 +62,13 @@ def check_linear_gaussian(hierarchy: Hierarchy, backend: str) -> None:
         raise ValueError(f"{backend} needs a linear-Gaussian hierarchy: {hierarchy.why_not_exact}")
 
 
-def check_joint_fits(hierarchy: Hierarchy, backend: str) -> None:
-    """Refuse a hierarchy whose levels above the actions are too many for a joint covariance."""
-    vectors = sum(level.size for level in hierarchy.levels[:-1])
+def check_joint_fits(hierarchy: Hierarchy, backend: str, blocks: int = 0) -> None:
+    """Refuse a hierarchy whose levels above the actions are too many for a joint covariance.
+
+    The last `blocks` of them are kept in blocks, which take no more memory than the actions.
+    """
+    above = hierarchy.levels[: len(hierarchy.levels) - 1 - blocks]
+    vectors = sum(level.size for level in above)
     numbers = vectors * hierarchy.dim
     memory = numbers**2 * jnp.result_type(float).itemsize
     if memory > _MOST_JOINT_BYTES:
@@ -73,5 +77,6 @@ def check_joint_fits(hierarchy: Hierarchy, backend: str) -> None:
         raise ValueError(
             f"{backend} keeps the joint covariance of {vectors:,} vectors x {hierarchy.dim} = "
             f"{numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; "
-            f"at most {_MOST_JOINT_BYTES / 1024**3:g} GiB are allowed: use {fits}"
+            f"at most {_MOST_JOINT_BYTES / 1024**3:g} GiB are allowed: use {fits}, or declare one parent "
+            "for each vector, as in a tree"
         )

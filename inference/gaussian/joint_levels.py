@@ -147,7 +147,7 @@ class JointLevels(Levels):
 def joint_levels(hierarchy: Hierarchy) -> JointLevels:
     """The joint posterior of a hierarchy, as its two-level form has it."""
     untied = untie_actions(hierarchy)
-    return JointLevels(action_model(untied), joint_prior(untied))
+    return JointLevels(action_model(untied), joint_prior(untied.levels[:-1], untied.dim))
 
 
 def _chunk(model: ActionModel) -> int:

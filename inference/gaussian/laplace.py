@@ -7,6 +7,7 @@ from ...models.arrays import as_count
 from ...models.exactness import Obstacle
 from ...models.messages import short
 from .backend import GaussianBackend
+from .block_levels import in_blocks, tree_levels
 from .closed_form import check_hierarchy, check_joint_fits
 from .joint_levels import joint_levels
 from .levels import Levels
@@ -59,19 +60,17 @@ class Laplace(GaussianBackend):
 
     def __init__(self, hierarchy: Hierarchy, sites: str = "tilted", capacity: int = 1024):
         check_gaussian_levels(hierarchy, "Laplace", link_on_actions=True)
-        check_joint_fits(hierarchy, "Laplace")
+        check_joint_fits(hierarchy, "Laplace", in_blocks(hierarchy))
         if sites not in ("tilted", "mle"):
             raise ValueError(f"Laplace sites is {short(sites)}; expected 'tilted' or 'mle'")
         self.hierarchy = hierarchy
         self.sites, self.capacity = sites, as_count(capacity, "Laplace capacity")
-        levels = joint_levels(hierarchy)
         if hierarchy.actions.link is None:
             ridge = _PAPER_RIDGE if sites == "mle" else 0.0
-            self.levels, self.messages = (
-                levels,
-                ModeMessages(hierarchy.reward, ridge, self.capacity),
-            )
+            self.levels = tree_levels(hierarchy)
+            self.messages = ModeMessages(hierarchy.reward, ridge, self.capacity)
         else:
+            levels = joint_levels(hierarchy)
             self.levels, self.messages = LinkLevels(levels.model, levels.prior), ExactMessages()
 
     def __repr__(self) -> str:

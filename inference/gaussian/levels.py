@@ -91,6 +91,10 @@ class Levels(eqx.Module):
     def location_root(self, effects: Any, action: Array) -> Float[Array, "d n"]:
         """A square root of the covariance of where an action is centred, `Gamma_a z`."""
 
+    def location(self, effects: Any, action: Array) -> Float[Array, " d"]:
+        """The mean of where an action is centred, `Gamma_a z`."""
+        return self.model.arrows.row(action, self.means(effects))
+
     @property
     @abstractmethod
     def chunk(self) -> int:
@@ -108,7 +112,7 @@ class Levels(eqx.Module):
         """
 
         def one(action: Array) -> Float[Array, "d d"]:
-            root = self._marginal_root(effects, actions.root[:, :, action], action)
+            root = self.marginal_root(effects, actions.root[:, :, action], action)
             return root @ root.T
 
         actions_in_order = jnp.arange(self.model.num_actions)
@@ -118,18 +122,19 @@ class Levels(eqx.Module):
         self, effects: Any, actions: ActionState, action: Array
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """The mean of one action, whose `ActionState` is `actions` (d, 1), and a root, triangular."""
-        root = self._marginal_root(effects, actions.root[:, :, 0], action)
+        root = self.marginal_root(effects, actions.root[:, :, 0], action)
         return self.mean_of_one(effects, actions, action), jnp.linalg.qr(root.T, mode="r").T
 
-    def _marginal_root(
+    def marginal_root(
         self, effects: Any, root: Float[Array, "d d"], action: Array
     ) -> Float[Array, "d n"]:
+        """A square root of the covariance of one action, whose root given `z` is given."""
         location = self.location_root(effects, action)
         weighted = jax.vmap(lambda v: self.model.weigh_one(action, v), 1, 1)(location)
         return jnp.concatenate([root, root @ (root.T @ weighted)], axis=1)
 
     def mean_of_one(self, effects: Any, actions: ActionState, action: Array) -> Float[Array, " d"]:
         """`E[theta_a]` of one action, whose `ActionState` is `actions` (d, 1)."""
-        xi = self.model.arrows.row(action, self.means(effects))
+        xi = self.location(effects, action)
         root = actions.root[:, :, 0]
         return actions.center[:, 0] + root @ (self.model.weigh_one(action, xi) @ root)

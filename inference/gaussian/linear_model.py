@@ -14,7 +14,7 @@ Arrays over actions have the actions last, (d, d, K): a round reads them all, an
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -37,6 +37,7 @@ __all__ = [
     "contract",
     "dot",
     "joint_prior",
+    "level_model",
     "untie_actions",
 ]
 
@@ -179,17 +180,22 @@ def dot(v: Float[Array, "d #K"], w: Float[Array, "d #K"]) -> Float[Array, " K"]:
 
 def action_model(hierarchy: Hierarchy) -> ActionModel:
     """The last level of a linear-Gaussian hierarchy and its rewards."""
-    dim, action = hierarchy.dim, hierarchy.actions
-    layout = tuple((level.name, level.size) for level in hierarchy.levels[:-1])
-    root, precision = action.covariance(dim).spread()
+    noise_variance = jnp.square(getattr(hierarchy.reward, "noise", 1.0))
+    return level_model(hierarchy.levels, hierarchy.dim, noise_variance)
+
+
+def level_model(levels: Sequence[Level], dim: int, noise_variance: Any = 1.0) -> ActionModel:
+    """The last of some levels given those before it, observed with noise of that variance."""
+    *above, level = levels
+    root, precision = level.covariance(dim).spread()
     return ActionModel(
-        arrows=Arrows(action.arrows, layout, dim),
-        mean=jnp.atleast_2d(jnp.broadcast_to(action.mean, (*action.mean.shape[:-1], dim))).T,
+        arrows=Arrows(level.arrows, tuple((each.name, each.size) for each in above), dim),
+        mean=jnp.atleast_2d(jnp.broadcast_to(level.mean, (*level.mean.shape[:-1], dim))).T,
         root=root,
         precision=precision,
-        noise_variance=jnp.square(getattr(hierarchy.reward, "noise", 1.0)),
-        num_actions=action.size,
-        link=action.link,
+        noise_variance=jnp.asarray(noise_variance, root.dtype),
+        num_actions=level.size,
+        link=level.link,
     )
 
 
@@ -215,13 +221,12 @@ def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
     return hierarchy.remade(levels=[shared, own])
 
 
-def joint_prior(hierarchy: Hierarchy) -> GaussianVector:
-    """The joint prior of `z`, all levels above the actions.
+def joint_prior(levels: Sequence[Level], dim: int) -> GaussianVector:
+    """The joint prior of some levels, each of which has its parents among them: `z`.
 
     A level is `z_k = mu_k + sum_p W_p z_p + T_k eps_k`, so its rows of the root are its parents' rows,
     mixed, and its own `T_k` in columns of its own: a lower triangular matrix.
     """
-    levels, dim = hierarchy.levels[:-1], hierarchy.dim
     total = dim * sum(level.size for level in levels)
     means: dict[str, Array] = {}
     rows: dict[str, Array] = {}
