@@ -9,7 +9,8 @@ from mistakes import as_a_user
 from mixts.inference import ClosedForm
 from mixts.models import Data, Gaussian, Hierarchy, Level, linear
 from mixts.models.components import in_order
-from mixts.models.labels import as_labels, label_index, listed, short
+from mixts.models.labels import as_labels, label_index
+from mixts.models.messages import listed, short
 
 NAMES = ("one", "age")
 HIERARCHY = Hierarchy([Level("action", 2)], Gaussian(), 2, components=["one", "age"])
@@ -96,7 +97,7 @@ def test_labels_of_any_kind():
 
 
 def test_what_is_shown_is_short():
-    assert listed(range(9)) == "0, 1, 2, 3, 4 and 4 more"
+    assert listed(range(9), most=5) == "0, 1, 2, 3, 4 and 4 more"
     assert len(short("x" * 10_000)) < 250
     with as_a_user(), pytest.raises(TypeError) as refusal:
         Level("a", 20_000, labels=[["x"] * 20_000])
