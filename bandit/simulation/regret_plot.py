@@ -8,20 +8,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...models.picture.look import COLOURS, DASHES, MARKERS, bare, blank
+from ...models.picture.look import COLOURS, DASHES, MARKERS, bare, blank, one_line
 
 if TYPE_CHECKING:
     from .results import Simulation
 
 __all__ = ["draw_line", "plot_regret"]
 
-LONGEST = 40  # letters of a name
-
 
 def plot_regret(simulation: "Simulation") -> Figure:
     """Mean regret up to each round; bands are one standard error to either side."""
     means, errors = simulation.mean(), simulation.standard_error()
-    names = [_shortened(name) for name in means]
+    names = [one_line(name) for name in means]
     width = 6.6 + 0.1 * max(map(len, names), default=0)
     figure = blank(width, max(4.2, 0.5 + 0.23 * len(names)))
     axes = figure.subplots()
@@ -78,9 +76,3 @@ def _legend(figure: Figure, names: list[str], lines: list[Line2D]) -> None:
     for text, i in zip(legend.get_texts(), order, strict=True):
         text.set_parse_math(False)
         text.set_text(names[i])
-
-
-def _shortened(name: str) -> str:
-    """One line that leaves room for the picture."""
-    name = " ".join(name.split())
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

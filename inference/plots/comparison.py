@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...models import Level
-from ...models.picture.look import COLOURS, INK, MARKERS, blank
+from ...models.picture.look import COLOURS, INK, MARKERS, blank, one_line
 from .posterior import name_rows
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def _first(level: Level, levels: int) -> range:
 
 
 def _label(level: Level, vector: int) -> str:
-    label = level.label_of(vector)
-    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+    return one_line(level.label_of(vector), LONGEST_LABEL)
 
 
 def _styles(comparison: "Comparison") -> list[_Style]:

@@ -11,7 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DASHES", "INK", "MARKERS", "SAVED", "STYLE", "Picture", "bare", "blank"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "INK",
+    "MARKERS",
+    "SAVED",
+    "STYLE",
+    "Picture",
+    "bare",
+    "blank",
+    "one_line",
+]
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish; in grey, dashes and markers differ.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -53,3 +64,9 @@ def blank(width: float, height: float, *, arranged: bool = True) -> Picture:
 def bare(axes: Axes, *sides: str) -> None:
     """Take away the frame at the top, at the right and at any other sides."""
     axes.spines[["top", "right", *sides]].set_visible(False)
+
+
+def one_line(name: str, most: int = 40) -> str:
+    """A name in one line that leaves room for the picture; what does not fit becomes an ellipsis."""
+    name = " ".join(name.split())
+    return name if len(name) <= most else f"{name[: most - 1]}…"
