@@ -28,6 +28,8 @@ _TRIED = 10.0 ** np.arange(-3.0, 2.0)
 _TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
 # A spread below the first, in units of the start, is tried again from the second.
 _SMALL, _AGAIN = 0.03, 0.3
+# The length of the first step, in units of the start: a longer one may lead to where nothing is finite.
+_FIRST_STEP = 0.1
 # Correlations whose smallest eigenvalue is below this are singular.
 _SINGULAR = 1e-6
 
@@ -216,11 +218,11 @@ def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> 
     declared = search.at(search.declared, best.steps)
     if declared.loss < best.loss - _NOTHING:
         best = _climb(search, declared, scales, max_steps)
-    for _ in range(4):
+    for repetition in range(4):
         again = _raise_small(search, best, scales)
         if best.steps >= max_steps or (again is None and has_converged(best, scales)):
             break
-        found = _climb(search, again or best, scales, max_steps)
+        found = _climb(search, again or best, scales, max_steps, _FIRST_STEP / 10**repetition)
         gain = best.loss - found.loss
         best = (found if gain > 0 else best)._replace(steps=found.steps)
         if gain < _NOTHING and has_converged(best, scales):
@@ -228,18 +230,27 @@ def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> 
     return best
 
 
-def _climb(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> Point:
+def _climb(
+    search: Search,
+    first: Point,
+    scales: np.ndarray,
+    max_steps: int,
+    first_step: float = _FIRST_STEP,
+) -> Point:
+    """L-BFGS, whose first step has the given length, in units of the start."""
     from scipy.optimize import minimize
 
+    units = first_step * scales
+
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-        point = search.at(x * scales)
-        return point.loss, point.slope * scales
+        point = search.at(x * units)
+        return point.loss, point.slope * units
 
     left = max(max_steps - first.steps, 1)
-    options = {"maxiter": left, "maxfun": 20 * left, "ftol": 1e-15, "gtol": 1e-6, "maxcor": 30}
-    x = first.vector / scales
-    found = minimize(evaluate, x, jac=True, method="L-BFGS-B", options=options)
-    return search.at(found.x * scales, first.steps + int(found.nit))
+    options = {"maxiter": left, "maxfun": 20 * left, "ftol": 1e-15, "maxcor": 30}
+    options["gtol"] = 0.01 * _SLOPE * first_step
+    found = minimize(evaluate, first.vector / units, jac=True, method="L-BFGS-B", options=options)
+    return search.at(found.x * units, first.steps + int(found.nit))
 
 
 def _raise_small(search: Search, point: Point, scales: np.ndarray) -> Point | None:
