@@ -81,7 +81,7 @@ class Agent(DurableAgent):
     ):
         if not isinstance(policy, Policy):
             raise TypeError(
-                f"Agent: got {policy!r}; expected a policy, such as "
+                f"Agent: got {short(policy)}; expected a policy, such as "
                 "ThompsonSampling(ClosedForm(hierarchy))"
             )
         settings = checked_settings(keep, propensity_draws, forget, forget_every)
@@ -164,6 +164,7 @@ class Agent(DurableAgent):
             known = policy.posterior(self.engine.posterior())
             return shown_posterior(known, len(names), names.labels)
 
+    @recorded
     def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:
         """A table of the actions that may be chosen, by name.
 
@@ -176,22 +177,21 @@ class Agent(DurableAgent):
             draws: how many draws `best` is estimated from, with a standard error of at most
                 `0.5 / sqrt(draws)`.
         """
-        with self.recorder.lock:
-            names, seen = self._names, self._observations
-            if context is None and seen.made:
-                context = seen.newest()[0].mean(0)
-            elif context is None and self._checks.dim == 1:
-                context = np.ones(1)
-            if context is None:
-                raise AgentError(
-                    "there are no observations yet whose mean context could be used; give a context"
-                )
-            known = action_moments(self.engine.policy.posterior(self.engine.posterior()))
-            x, of = self._checks.context(context, names), names.open
-            mean, sd = expected_rewards(self._checks.family, x, *(part[of] for part in known))
-            best = self.probabilities(x, draws).probability
-            columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
-            return as_frame([names.name(i) for i in of.tolist()], columns)
+        names, seen = self._names, self._observations
+        if context is None and seen.made:
+            context = seen.newest()[0].mean(0)
+        elif context is None and self._checks.dim == 1:
+            context = np.ones(1)
+        if context is None:
+            raise AgentError(
+                "there are no observations yet whose mean context could be used; give a context"
+            )
+        known = action_moments(self.engine.policy.posterior(self.engine.posterior()))
+        x, of = self._checks.context(context, names), names.open
+        mean, sd = expected_rewards(self._checks.family, x, *(part[of] for part in known))
+        best = self.probabilities(x, draws).probability
+        columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
+        return as_frame([names.name(i) for i in of.tolist()], columns)
 
     # Choosing.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mixts.bandit.agent.storage import file as agent_file
-from mixts.bandit.agent.storage.file import AgentFileError, from_bytes, to_bytes
+from mixts.bandit.agent.storage.file import FORMAT, AgentFileError, from_bytes, to_bytes
 
 HEADER = {"seed": 7, "names": ["naïve", "", "a/b"], "share": 0.1, "none": None, "deep": {"x": [1]}}
 ARRAYS = {
@@ -115,7 +115,9 @@ def crafted(text: bytes, rest: bytes = b"", header_length: int | None = None) ->
 def test_a_version_from_the_future_is_named():
     content = to_bytes(HEADER, ARRAYS)[:-32]
     newer = sealed(content[:8] + struct.pack("<I", 12) + content[12:])
-    with pytest.raises(AgentFileError, match=r"format 12.* reads up to format 2.*newer mixts"):
+    with pytest.raises(
+        AgentFileError, match=rf"format 12.* reads up to format {FORMAT}.*newer mixts"
+    ):
         from_bytes(newer, "file")
 
 
