@@ -9,6 +9,7 @@ from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
 from .judging.evidence import EmpiricalBayes, empirical_bayes, log_evidence
 from .plots.posterior import plot_forest, plot_learning
+from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 from .status import Status, Trouble, TroubleWarning
@@ -24,6 +25,7 @@ __all__ = [
     "Laplace",
     "Nuts",
     "Posterior",
+    "Program",
     "Status",
     "Svi",
     "Trouble",

@@ -7,6 +7,7 @@ from .backend import Backend
 from .gaussian.closed_form import ClosedForm
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
+from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 
@@ -28,8 +29,8 @@ class Choice(NamedTuple):
     why: str
 
 
-def best_backend(hierarchy: Hierarchy) -> Choice:
-    """The cheapest correct backend for a hierarchy, and the reason in words.
+def best_backend(hierarchy: Hierarchy | Program) -> Choice:
+    """The cheapest correct backend for a hierarchy or a program, and the reason in words.
 
     Exact where that is possible; Laplace where there is one non-linearity; NUTS elsewhere. Where the
     levels above the actions are too many for a joint covariance, their posterior is factored or, if it
@@ -41,10 +42,11 @@ def best_backend(hierarchy: Hierarchy) -> Choice:
         >>> best_backend(linear([[1.0], [1.0]], dim=1)).why
         'the hierarchy is linear and Gaussian: exact'
     """
+    if isinstance(hierarchy, Program):
+        return Choice(Nuts(hierarchy), "the program is written by hand: only its density is known")
     if not isinstance(hierarchy, Hierarchy):
         raise TypeError(
-            f"best_backend: got {hierarchy!r}; expected a Hierarchy (for a program written by hand, "
-            "take Nuts or Svi)"
+            f"best_backend: got {hierarchy!r}; expected a Hierarchy, or a Program(function, dim=...)"
         )
     why_not = hierarchy.why_not_exact
     if why_not is not None and not why_not.fits_laplace:
