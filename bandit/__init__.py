@@ -32,6 +32,7 @@ from .policies.baselines import GLMTS, HierTS, KnownEffects, LinTS, NoActionNois
 from .policies.glm_ucb import GLMUCB, UCBGLM
 from .policies.lin_ucb import LinUCB
 from .policies.policy import Policy, ThompsonSampling, UniformRandom, best_action
+from .problems.by_hand import ProgramProblem
 from .problems.catalogues import DrugProblem, SlateProblem
 from .problems.contexts import Box, Contexts, Drawn, Sphere, Table
 from .problems.environment import Environment, HierarchyProblem, Instance, Problem
@@ -80,6 +81,7 @@ __all__ = [
     "PolicyChoices",
     "Position",
     "Problem",
+    "ProgramProblem",
     "RegretBound",
     "Simulation",
     "SlateProblem",

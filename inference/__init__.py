@@ -11,6 +11,7 @@ from .judging.comparison import Comparison, compare
 from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
 from .judging.evidence import log_evidence
 from .plots.posterior import plot_forest, plot_learning
+from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 from .status import Status, Trouble, TroubleWarning
@@ -27,6 +28,7 @@ __all__ = [
     "Laplace",
     "Nuts",
     "Posterior",
+    "Program",
     "Status",
     "Svi",
     "Trouble",

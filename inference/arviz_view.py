@@ -36,7 +36,7 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
 
 
 def groups_to_arviz(
-    views: Mapping[str, tuple[Posterior, Array]], n: int, hierarchy: Hierarchy
+    views: Mapping[str, tuple[Posterior, Array]], n: int, hierarchy: Hierarchy | None
 ) -> Any:
     """`n` joint draws of each posterior, by its key: one object with a group for each."""
     groups: dict[str, Any] = {

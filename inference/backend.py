@@ -70,6 +70,12 @@ class Backend(Declaration, Generic[State]):
         """`n` joint posterior draws of every level, independent unless the backend says otherwise."""
         return jax.vmap(lambda k: self.sample(k, state))(jax.random.split(key, n))
 
+    def sample_many_scores(
+        self, key: Array, state: State, context: Any, n: int
+    ) -> Float[Array, "n K"]:
+        """The scores of every action in `n` posterior draws."""
+        return jax.vmap(lambda k: self.sample_scores(k, state, context))(jax.random.split(key, n))
+
     @abstractmethod
     def posterior(self, state: State) -> "Posterior":
         """Marginal moments of every level, and draws."""
@@ -141,6 +147,10 @@ class Posterior(eqx.Module):
         worth.
         """
         return self.backend.sample_many(key, self.state, n)
+
+    def draw_scores(self, key: Array, n: int, context: Any) -> Float[Array, "n K"]:
+        """The scores of every action in a context, in `n` draws like those of `draw`."""
+        return self.backend.sample_many_scores(key, self.state, context, n)
 
     def to_arviz(self, key: Array | None = None, n: int = 1000) -> Any:
         """`n` joint draws as an ArviZ object with named dimensions; see `arviz_view`."""

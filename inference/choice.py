@@ -10,6 +10,7 @@ from .cost import Cost, round_cost
 from .gaussian.closed_form import ClosedForm
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
+from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 
@@ -38,8 +39,8 @@ class Choice(NamedTuple):
         return f"{type(self.backend).__name__}: {self.why}\n{self.cost}"
 
 
-def best_backend(hierarchy: Hierarchy, observations: int = 1000) -> Choice:
-    """The cheapest correct backend for a hierarchy, the reason in words, and what a round costs.
+def best_backend(hierarchy: Hierarchy | Program, observations: int = 1000) -> Choice:
+    """The cheapest correct backend for a hierarchy or a program, why, and what a round costs.
 
     Exact where that is possible; Laplace where there is one non-linearity; NUTS elsewhere. Where the
     levels above the actions are too many for a joint covariance, their posterior is factored or, if it
@@ -55,17 +56,19 @@ def best_backend(hierarchy: Hierarchy, observations: int = 1000) -> Choice:
         hierarchy: what is declared.
         observations: after how many rewards the cost is told: some backends keep them all.
     """
-    if not isinstance(hierarchy, Hierarchy):
+    if not isinstance(hierarchy, Hierarchy | Program):
         raise TypeError(
-            f"best_backend: got {short(hierarchy)}; expected a Hierarchy (for a program written by "
-            "hand, take Nuts or Svi)"
+            f"best_backend: got {short(hierarchy)}; expected a Hierarchy, or a "
+            "Program(function, dim=...)"
         )
     observations = as_count(observations, "best_backend observations")
     backend, why = _choose(hierarchy)
     return Choice(backend, why, round_cost(backend, observations))
 
 
-def _choose(hierarchy: Hierarchy) -> tuple[Backend[Any], str]:
+def _choose(hierarchy: Hierarchy | Program) -> tuple[Backend[Any], str]:
+    if isinstance(hierarchy, Program):
+        return Nuts(hierarchy), "the program is written by hand: only its density is known"
     why_not = hierarchy.why_not_exact
     if why_not is None:
         kind, why = ClosedForm, "the hierarchy is linear and Gaussian: exact"

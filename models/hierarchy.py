@@ -76,6 +76,11 @@ class Hierarchy(Declaration):
         """`K`, the number of actions."""
         return self.actions.size
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """The shape of every level's vectors, (size, d)."""
+        return {level.name: (level.size, self.dim) for level in self.levels}
+
     def __contains__(self, name: object) -> bool:
         return any(level.name == name for level in self.levels)
 

@@ -17,6 +17,7 @@ from ...models.messages import short
 from ..backend import Backend, Posterior
 from ..gaussian.closed_form import ClosedForm
 from ..observation import as_context
+from ..programs.by_hand import Program
 from ..programs.nuts import Nuts
 from ..progress import Task, task
 from ..status import Status, Trouble, TroubleWarning, warn_of_trouble
@@ -79,7 +80,7 @@ class Comparison:
     best: "pd.DataFrame"
     posteriors: dict[str, Posterior]
     intervals: dict[str, dict[str, Any]]
-    hierarchy: Hierarchy
+    hierarchy: Hierarchy | Program
     context: Array
     draws: int
     keys: dict[str, Array]
@@ -110,7 +111,8 @@ class Comparison:
 
         pairs = [(posterior, self.keys[name]) for name, posterior in self.posteriors.items()]
         groups = dict(zip(_group_names(self.posteriors), pairs, strict=True))
-        return groups_to_arviz(groups, self.draws, self.hierarchy)
+        named = self.hierarchy if isinstance(self.hierarchy, Hierarchy) else None
+        return groups_to_arviz(groups, self.draws, named)
 
     def __repr__(self) -> str:
         """The table under two lines of headings, and below it what went wrong."""
@@ -131,7 +133,7 @@ class Comparison:
 
 
 def compare(
-    hierarchy: Hierarchy,
+    hierarchy: Hierarchy | Program,
     data: Data,
     backends: Mapping[str, Any],
     reference: Any = "exact",
@@ -154,7 +156,7 @@ def compare(
         True
 
     Args:
-        hierarchy: the hierarchy whose posterior is wanted.
+        hierarchy: the hierarchy or the program whose posterior is wanted.
         data: the observations.
         backends: name -> function from the hierarchy to a backend, as every backend's constructor is,
             or a backend already built: `{"Laplace": Laplace, "NUTS": lambda h: Nuts(h, chains=4)}`.
@@ -269,8 +271,8 @@ def _status(posteriors: Sequence[Posterior], summaries: Sequence[Summary]) -> St
 
 def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[dict[str, Any], str]:
     """Every backend by its name, the reference first, and the reference's name."""
-    if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"compare: got {short(hierarchy)}; expected a Hierarchy")
+    if not isinstance(hierarchy, Hierarchy | Program):
+        raise TypeError(f"compare: got {short(hierarchy)}; expected a Hierarchy or a Program")
     if not isinstance(data, Data):
         raise TypeError(
             f"compare: data is a {type(data).__name__}; expected Data(contexts, actions, rewards)"
@@ -297,7 +299,7 @@ def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[di
                 f"compare: reference is '{reference}'; expected 'exact', one of the backends' names "
                 f"({known}), or a function from the hierarchy to a backend"
             )
-        exact = hierarchy.why_not_exact is None
+        exact = isinstance(hierarchy, Hierarchy) and hierarchy.why_not_exact is None
         name = "exact" if exact else "long NUTS"
         source = ClosedForm if exact else _long_nuts(len(data))
     else:
@@ -319,12 +321,12 @@ def _check_source(what: str, source: Any) -> None:
         )
 
 
-def _long_nuts(observations: int) -> Callable[[Hierarchy], Nuts]:
+def _long_nuts(observations: int) -> Callable[[Hierarchy | Program], Nuts]:
     room = max(observations, 1)
     return lambda h: Nuts(h, chains=4, warmup=1000, samples=2000, capacity=room)
 
 
-def _context(hierarchy: Hierarchy, data: Data, context: Any) -> Array:
+def _context(hierarchy: Hierarchy | Program, data: Data, context: Any) -> Array:
     if context is not None:
         return as_context(hierarchy, context)
     if not len(data):
@@ -335,7 +337,7 @@ def _context(hierarchy: Hierarchy, data: Data, context: Any) -> Array:
     return data.contexts.mean(0)
 
 
-def _build(name: str, source: Any, hierarchy: Hierarchy) -> Backend[Any]:
+def _build(name: str, source: Any, hierarchy: Hierarchy | Program) -> Backend[Any]:
     if isinstance(source, Backend):
         return source
     try:
@@ -362,14 +364,13 @@ def _timed(backend: Backend[Any], key: Array, data: Data) -> tuple[Posterior, fl
     return posterior, ready - start, time.perf_counter() - ready
 
 
-def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy) -> None:
-    for level in hierarchy.levels:
-        expected = (level.size, hierarchy.dim)
-        mean = posterior.mean.get(level.name)
+def _check_levels(name: str, posterior: Posterior, hierarchy: Hierarchy | Program) -> None:
+    for level, expected in hierarchy.shapes.items():
+        mean = posterior.mean.get(level)
         if mean is None or mean.shape != expected:
             found = "no mean" if mean is None else f"a mean of shape {mean.shape}"
             raise ValueError(
-                f"compare: the posterior of backend '{name}' has {found} for level '{level.name}'; "
+                f"compare: the posterior of backend '{name}' has {found} for level '{level}'; "
                 f"expected {expected}: build it from the hierarchy that is compared"
             )
 

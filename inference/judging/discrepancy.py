@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from ...models import Hierarchy
 from ..backend import Posterior
+from ..programs.by_hand import Program
 
 __all__ = ["Distances", "Summary", "distances", "errors", "summarise"]
 
@@ -25,11 +26,11 @@ class Summary(NamedTuple):
 
 
 def summarise(
-    posterior: Posterior, hierarchy: Hierarchy, context: Array, key: Array, n: int
+    posterior: Posterior, hierarchy: Hierarchy | Program, context: Array, key: Array, n: int
 ) -> Summary:
     """Moments of a posterior, and `n` draws with what follows from them."""
     drawn = {name: np.asarray(value) for name, value in posterior.draw(key, n).items()}
-    best = _probabilities_of_best(drawn[hierarchy.actions.name], np.asarray(context))
+    best = _probabilities_of_best(np.asarray(posterior.draw_scores(key, n, context)))
     mean, sd, draws, intervals = {}, {}, {}, {}
     tail = (1.0 - INTERVAL) / 2
     for name in (level.name for level in hierarchy.levels):
@@ -43,11 +44,8 @@ def summarise(
     return Summary(mean, sd, draws, intervals, best)
 
 
-def _probabilities_of_best(
-    theta: Float[np.ndarray, "n K d"], context: np.ndarray
-) -> Float[np.ndarray, " K"]:
+def _probabilities_of_best(scores: Float[np.ndarray, "n K"]) -> Float[np.ndarray, " K"]:
     """How often each action scores highest; actions with the same score share the draw."""
-    scores = np.sum(theta * context, axis=-1, dtype=float)
     highest = scores == scores.max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return (highest / highest.sum(axis=1, keepdims=True)).mean(axis=0)

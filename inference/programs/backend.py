@@ -6,14 +6,13 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
 from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..backend import Backend
-from ..buffer import reserve
+from ..buffer import Buffer, reserve
 from ..observation import as_context
 from .target import Position, Target, as_target
 
@@ -73,12 +72,40 @@ class ProgramBackend(Backend[State]):
         return jax.lax.map(one, jax.random.split(key, n), batch_size=64)
 
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
-        """`x' theta_i` for every action, of one posterior draw."""
+        """The score of every action, `x' theta_i` or the program's own, of one posterior draw."""
+        return _scores(self, key, state, as_context(self.target, context))
+
+    def positions(self, key: Array, state: State, n: int) -> Position:
+        """`n` posterior draws of all unconstrained unknowns."""
+        return jax.vmap(lambda k: self.position(k, state))(jax.random.split(key, n))
+
+    def sample_many(self, key: Array, state: State, n: int) -> dict[str, Float[Array, "n size d"]]:
+        """`n` joint posterior draws of every level."""
+        return _many_vectors(self.target, self.positions(key, state, n), state.buffer)
+
+    def sample_many_scores(
+        self, key: Array, state: State, context: Any, n: int
+    ) -> Float[Array, "n K"]:
+        """The scores of every action in `n` posterior draws."""
         context = as_context(self.target, context)
-        theta = self.sample(key, state)[self.target.action_site]
-        return jnp.sum(theta * context, axis=-1)
+        return _many_scores(self.target, self.positions(key, state, n), context, state.buffer)
 
 
 @jax.jit
 def _sample(backend: ProgramBackend, key: Array, state: Any) -> dict[str, Array]:
     return backend.target.vectors(backend.position(key, state), state.buffer)
+
+
+@jax.jit
+def _scores(backend: ProgramBackend, key: Array, state: Any, context: Array) -> Array:
+    return backend.target.scores(backend.position(key, state), context, state.buffer)
+
+
+@jax.jit
+def _many_vectors(target: Target, positions: Position, buffer: Buffer) -> dict[str, Array]:
+    return jax.lax.map(lambda z: target.vectors(z, buffer), positions, batch_size=64)
+
+
+@jax.jit
+def _many_scores(target: Target, positions: Position, context: Array, buffer: Buffer) -> Array:
+    return jax.lax.map(lambda z: target.scores(z, context, buffer), positions, batch_size=64)

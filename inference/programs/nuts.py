@@ -150,7 +150,7 @@ class Nuts(ProgramBackend[NutsState]):
         """Where `steps` transitions lead from one of the latest draws."""
         return _moved(self, key, state)
 
-    def sample_many(self, key: Array, state: NutsState, n: int) -> dict[str, Array]:
+    def positions(self, key: Array, state: NutsState, n: int) -> Position:
         """`n` different draws of the chains: evenly spaced, in random order.
 
         Where the state holds fewer, the chains run on.
@@ -162,7 +162,7 @@ class Nuts(ProgramBackend[NutsState]):
         while len(banks) * held * self.chains < n:
             runs = _continue(self, runs, held, held)
             banks.append(runs.bank)
-        return _picked(self, key_order, banks, state.buffer, n=n)
+        return _picked(key_order, banks, n=n)
 
     @reported
     def posterior(self, state: NutsState) -> Posterior:
@@ -355,15 +355,12 @@ def _moved(backend: Nuts, key: Array, state: NutsState) -> Position:
 
 
 @partial(jax.jit, static_argnames="n")
-def _picked(
-    backend: Nuts, key: Array, banks: list[Position], buffer: Buffer, *, n: int
-) -> dict[str, Float[Array, "n size d"]]:
-    """The vectors of `n` draws, evenly spaced over all of the banks, in random order."""
+def _picked(key: Array, banks: list[Position], *, n: int) -> Position:
+    """`n` draws, evenly spaced over all of the banks, in random order."""
     positions = jax.tree.map(lambda *parts: jnp.concatenate(parts), *banks)
     total = jax.tree.leaves(positions)[0].shape[0]
     order = jax.random.permutation(key, jnp.asarray(np.arange(n) * total // n))
-    chosen = jax.tree.map(lambda leaf: leaf[order], positions)
-    return jax.lax.map(lambda z: backend.target.vectors(z, buffer), chosen, batch_size=64)
+    return jax.tree.map(lambda leaf: leaf[order], positions)
 
 
 def _adapting(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[Any, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -13,12 +12,13 @@ from numpyro.distributions.transforms import IdentityTransform, IndependentTrans
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 from numpyro.primitives import Messenger
 
-from ...models import Gaussian, Hierarchy, Reward
+from ...models import Hierarchy, Reward
 from ...models.arrays import as_count
-from ...models.data import Observations, as_observations
+from ...models.data import Observations
 from ...models.declaration import Declaration
 from ...models.messages import short
 from ..buffer import Buffer
+from .by_hand import Program, is_latent
 
 __all__ = ["Position", "Target", "as_target"]
 
@@ -26,38 +26,62 @@ Position = dict[str, Array]
 
 
 class Target(Declaration):
-    """A NumPyro program, with the names and shapes of its sites.
+    """The NumPyro program of a hierarchy, or one written by hand, on a buffer of observations.
 
     Attributes:
         hierarchy: the declaration, or None for a program written by hand.
-        function: that program, or None for a hierarchy.
-        action_site: the site of shape (K, d) that holds the actions.
-        levels: the sites of shape (size, d): the action site and those above it.
-        num_actions: `K`.
-        dim: `d`.
+        program: that program, or None for a hierarchy.
     """
 
-    hierarchy: Hierarchy | None
-    function: Callable[..., Any] | None = eqx.field(static=True)
-    action_site: str = eqx.field(static=True)
-    levels: tuple[str, ...] = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
-    dim: int = eqx.field(static=True)
+    hierarchy: Hierarchy | None = None
+    program: Program | None = None
+
+    @property
+    def source(self) -> Hierarchy | Program:
+        """The hierarchy, or the program written by hand."""
+        source = self.hierarchy or self.program
+        assert source is not None
+        return source
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The program, as a function of contexts, actions and rewards; a site of scores is left out.
+
+        It has a number for each row, and is no unknown.
+        """
+        rows = None if self.program is None else self.program.scores
+        run = self.source.program
+        return run if rows is None else handlers.block(run, hide=[rows])
+
+    @property
+    def action_site(self) -> str:
+        """The site of shape (K, d) that holds the actions."""
+        return self.source.actions.name
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The sites of vectors: the actions, last, and those above them."""
+        return tuple(level.name for level in self.source.levels)
+
+    @property
+    def num_actions(self) -> int:
+        """`K`."""
+        return self.source.num_actions
+
+    @property
+    def dim(self) -> int:
+        """The length of a context."""
+        return self.source.dim
 
     @property
     def reward(self) -> Reward:
         """The family that rewards are checked against; a program by hand may have any number."""
-        return Gaussian(1.0) if self.hierarchy is None else self.hierarchy.reward
+        return self.source.reward
 
     @property
     def components(self) -> Any:
         """The names of the components of a context that the hierarchy declares, or None."""
-        return None if self.hierarchy is None else self.hierarchy.components
-
-    @property
-    def source(self) -> Any:
-        """The hierarchy, or the program written by hand."""
-        return self.hierarchy or self.function
+        return getattr(self.source, "components", None)
 
     def model(self, buffer: Buffer) -> None:
         """The program on the observations of a buffer; blank rows add nothing."""
@@ -67,10 +91,8 @@ class Target(Declaration):
         # logarithm of a context, or divides by its length, would turn zeros into NaN: hence ones.
         contexts = jnp.where(mask[:, None], buffer.contexts, 1.0)
         rewards = jnp.where(mask, buffer.rewards, 0.0)
-        program = self.function if self.hierarchy is None else self.hierarchy.program
-        assert program is not None
         with _MaskReward(mask):
-            program(contexts, actions, rewards)
+            self.function(contexts, actions, rewards)
 
     def potential(self, position: Position, buffer: Buffer) -> Float[Array, ""]:
         """Minus the log density of the unconstrained `position` and the observations."""
@@ -79,7 +101,7 @@ class Target(Declaration):
     def start(self, key: Array, buffer: Buffer) -> Position:
         """An unconstrained position drawn from the prior."""
         trace = handlers.trace(handlers.seed(self.model, key)).get_trace(buffer)
-        values = {name: site["value"] for name, site in trace.items() if _is_latent(site)}
+        values = {name: site["value"] for name, site in trace.items() if is_latent(site)}
         return unconstrain_fn(self.model, (buffer,), {}, values)
 
     def sites(self, position: Position, buffer: Buffer) -> dict[str, Array]:
@@ -103,13 +125,21 @@ class Target(Declaration):
     def plain_levels(self, buffer: Buffer) -> tuple[str, ...]:
         """The levels whose vectors are themselves unconstrained positions."""
         trace = handlers.trace(handlers.seed(self.model, jax.random.key(0))).get_trace(buffer)
-        latents = {name: site["fn"].support for name, site in trace.items() if _is_latent(site)}
+        latents = {name: site["fn"].support for name, site in trace.items() if is_latent(site)}
         return tuple(n for n in self.levels if n in latents and _is_plain(latents[n]))
+
+    def scores(
+        self, position: Position, context: Float[Array, "*K d"], buffer: Buffer
+    ) -> Float[Array, " K"]:
+        """The score of every action in a context: `x' theta_i`, or what a program's site of scores says."""
+        if self.hierarchy is not None:
+            return jnp.sum(self.vectors(position, buffer)[self.action_site] * context, axis=-1)
+        assert self.program is not None
+        return self.program.scores_of(self.sites(position, buffer), context)
 
     def observations(self, contexts: Any, actions: Any, rewards: Any) -> Observations:
         """Observations converted and checked."""
-        K, d = self.num_actions, self.dim
-        return as_observations(contexts, actions, rewards, dim=d, num_actions=K, reward=self.reward)
+        return self.source.observations(contexts, actions, rewards)
 
     @jax.jit
     def moments(
@@ -139,20 +169,16 @@ class _MaskReward(Messenger):
 
 
 def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Target:
-    """The target of a hierarchy, or of a NumPyro program `program(contexts, actions, rewards)`.
-
-    A program written by hand must have a site named `actions`, sampled or deterministic, of shape
-    (K, dim), and an observed site `reward` with a law for each observation. Its unknowns must be
-    continuous.
-    """
+    """The target of a hierarchy, of a `Program`, or of a function that `actions` and `dim` make one of."""
     if isinstance(program, Target):
         return program
     if isinstance(program, Hierarchy):
-        levels = tuple(level.name for level in program.levels)
-        return Target(program, None, levels[-1], levels, program.num_actions, program.dim)
+        return Target(hierarchy=program)
+    if isinstance(program, Program):
+        return Target(program=program)
     if not callable(program):
         raise TypeError(
-            f"{backend}: got {short(program)}; expected a Hierarchy, or a NumPyro program "
+            f"{backend}: got {short(program)}; expected a Hierarchy, a Program, or a NumPyro program "
             "program(contexts, actions, rewards)"
         )
     if dim is None:
@@ -160,35 +186,11 @@ def as_target(program: Any, actions: str, dim: int | None, backend: str) -> Targ
             f"{backend}: a program written by hand needs dim=<length of a context>, such as "
             f"{backend}(program, dim=2, actions='movie')"
         )
-    trace = _abstract_trace(program, as_count(dim, f"{backend} dim"), backend)
-    _check_reward(trace, backend)
-    _check_continuous(trace, backend)
-    sites = {name: jnp.shape(site["value"]) for name, site in trace.items()}
-    if actions not in sites or len(sites[actions]) != 2 or sites[actions][1] != dim:
-        raise ValueError(
-            f"{backend}: the program has no site '{actions}' of shape (K, {dim}); it has "
-            f"{ {name: shape for name, shape in sites.items() if name != 'reward'} }. "
-            "Name the action site with actions=..."
-        )
-    levels = tuple(n for n, s in sites.items() if len(s) == 2 and s[1] == dim and n != actions)
-    return Target(None, _plain(program), actions, (*levels, actions), sites[actions][0], dim)
-
-
-def _plain(program: Any) -> Callable[..., Any]:
-    """The program as a function that can be a static field, also where it is a method of a pytree."""
-    if not isinstance(program, eqx.Module):
-        return program
-    method: Any = program
-
-    def function(*rows: Any) -> Any:
-        return method(*rows)
-
-    function.__module__, function.__qualname__ = method.__module__, method.__qualname__
-    return function
-
-
-def _is_latent(site: dict[str, Any]) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
+    dim = as_count(dim, f"{backend} dim")
+    try:
+        return Target(program=Program(program, dim, action_site=actions))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{backend}: {error}") from error.__cause__
 
 
 def _is_plain(support: Any) -> bool:
@@ -197,50 +199,3 @@ def _is_plain(support: Any) -> bool:
     while isinstance(transform, IndependentTransform):
         transform = transform.base_transform
     return isinstance(transform, IdentityTransform)
-
-
-def _check_reward(trace: dict[str, Any], backend: str) -> None:
-    """The site must observe the rewards, one law for each, or it cannot be masked row by row."""
-    if "reward" not in trace:
-        raise ValueError(f"{backend}: the program has no site 'reward'; it has {sorted(trace)}")
-    site = trace["reward"]
-    if site["type"] != "sample" or not site["is_observed"]:
-        raise ValueError(
-            f"{backend}: the program's site 'reward' is not observed; expected "
-            "numpyro.sample('reward', <law>, obs=rewards)"
-        )
-    law = site["fn"]
-    if law.event_shape or len(law.batch_shape) > 1:
-        raise ValueError(
-            f"{backend}: on 2 observations the program's site 'reward' has a law of batch shape "
-            f"{law.batch_shape} and event shape {law.event_shape}; expected one law for "
-            "each observation, batch shape (2,) and event shape (): leave out to_event"
-        )
-
-
-def _check_continuous(trace: dict[str, Any], backend: str) -> None:
-    for name, site in trace.items():
-        if _is_latent(site) and site["fn"].support.is_discrete:
-            raise ValueError(
-                f"{backend}: the program's site '{name}' is discrete; expected unknowns with "
-                "gradients: sum it out, for instance with numpyro.distributions.Mixture"
-            )
-
-
-def _abstract_trace(program: Callable[..., Any], dim: int, backend: str) -> dict[str, Any]:
-    """A program's sites with their shapes, found by running it abstractly on two blank observations."""
-    found: dict[str, Any] = {}
-
-    def run(key: Array) -> None:
-        blank = jnp.ones((2, dim)), jnp.zeros(2, jnp.int32), jnp.zeros(2)
-        trace = handlers.trace(handlers.seed(program, key)).get_trace(*blank)
-        kinds = ("sample", "deterministic")
-        found.update({name: site for name, site in trace.items() if site["type"] in kinds})
-
-    try:
-        jax.eval_shape(run, jax.random.key(0))
-    except Exception as error:
-        raise ValueError(
-            f"{backend}: program(contexts (n, {dim}), actions (n,), rewards (n,)) fails: {error}"
-        ) from error
-    return found

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ....inference import ClosedForm, Factored, Laplace, Nuts, Svi
+from ....inference import ClosedForm, Factored, Laplace, Nuts, Program, Svi
 from ....inference.programs.target import Target
 from ....models import Bernoulli, Gaussian, Hierarchy, Level, Poisson, Sparse
 from ....models.declaration import Declaration
@@ -31,7 +31,7 @@ _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
-        *(ClosedForm, Factored, Laplace, Nuts, Svi, Target),
+        *(ClosedForm, Factored, Laplace, Nuts, Svi, Program, Target),
         *(Hierarchy, Level, Gaussian, Bernoulli, Poisson, Sparse),
     )
 }
