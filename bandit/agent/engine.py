@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import isnan
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from .growth import (
     Growth,
     add,
     begin,
+    compile_add,
     extension,
     finished,
     more_actions,
@@ -27,7 +29,14 @@ from .growth import (
 from .health import Health
 from .packing import packing_of
 from .programs import SERVING, Call, Packed, Programs, programs_for
-from .requests import packed_observation, packed_observations, packed_request, pad, padded_size
+from .requests import (
+    HEAD,
+    packed_observation,
+    packed_observations,
+    packed_request,
+    pad,
+    padded_size,
+)
 from .state import AgentSettings
 
 __all__ = ["Engine"]
@@ -39,7 +48,7 @@ _MAX_SCORES = 1 << 22
 # once is faster than one after the other.
 _MANY, _PLACES = 32, 256
 
-# The state is looked at after 1, 2, 4, ... observations, and then after so many, a power of two.
+# The state is looked at after 1, 2, 4, ... observations, and then after so many.
 _LOOK_EVERY = 1024
 
 _SCORES, _OWN_SCORES, _UPDATE = Call("scores"), Call("scores", own=True), Call("update")
@@ -70,6 +79,9 @@ class Engine:
         self._health, self.left_out = Health(), 0
         forgetting = settings.forget, settings.forget_every
         programs = programs_for(packing_of(policy), packing_of(posterior), *forgetting)
+        words = HEAD + programs.dim, np.dtype(programs.dtype).itemsize // 4
+        # Twice as many, for an interrupt may come while the state is looked at.
+        self._since = np.zeros((2 * _LOOK_EVERY, words[0] * words[1]), np.uint32)
         buffers = buffers_in(posterior)
         self._places = max((buffer.capacity for buffer in buffers), default=0)
         taken = (int(buffer.num_observations) for buffer in buffers)
@@ -82,10 +94,12 @@ class Engine:
         rows = _MAX_SCORES // padded_size(programs.num_actions) or 1
         everything, nothing_begun = jnp.ones(programs.num_actions, bool), {}
         good, packed_state = programs.copy_state(state), [state]
+        is_compiled = programs.compiled.issuperset(SERVING)
         # Without a call in between, where an interrupt could leave half of them changed.
         self._programs, self._policy, self._packed_state = programs, policy, packed_state
-        self._good, self._since, self._everything = good, {}, everything
+        self._good, self._num_since, self._everything = good, 0, everything
         self._max_rows, self._begun, self.problem = rows, nothing_begun, problem
+        self._is_compiled = is_compiled
 
     @property
     def policy(self) -> Policy:
@@ -125,7 +139,7 @@ class Engine:
         """The best action of the draw for decision `number`, and its probability."""
         scores = self._scores(number, context, allowed)
         index = int(scores.argmax())
-        if scores[index] != scores[index]:  # of scores one of which is no number, that is the first
+        if isnan(scores[index]):  # the first one that is no number counts as the best
             scores = self._sound(partial(self._scores, number, context, allowed))
             index = int(scores.argmax())
         if not self._draws:
@@ -172,9 +186,8 @@ class Engine:
         return counts
 
     def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
-        call = _SCORES if context.ndim == 1 else _OWN_SCORES
-        if call not in self._programs.compiled:
-            self._programs.compile([call])
+        if not self._is_compiled or context.ndim == 2:
+            self._programs.compile([_SCORES if context.ndim == 1 else _OWN_SCORES])
         request = packed_request(self._key_words, number, context)
         return np.asarray(self._programs.scores(self._policy, self.packed_state, request, allowed))
 
@@ -212,15 +225,17 @@ class Engine:
 
     def learn_one(self, number: int, context: np.ndarray, action: int, reward: float) -> None:
         """Update with observation `number`: a context (d,), an action and a reward; see `reserve`."""
-        if _UPDATE not in self._programs.compiled:
+        if not self._is_compiled:
             self._programs.compile([_UPDATE])
+            self._is_compiled = _SCORES in self._programs.compiled
         words = packed_observation(number, action, reward, context)
-        self._since[number] = words
         self._packed_state[:] = map(
             self._programs.update, (self._policy,), self._packed_state, (words,)
         )
-        after = number + 1
-        if after % _LOOK_EVERY == 0 or (after < _LOOK_EVERY and after & number == 0):
+        self._since[self._num_since] = words
+        self._num_since += 1
+        after, full = number + 1, self._num_since >= _LOOK_EVERY
+        if full or (after < _LOOK_EVERY and after & number == 0):
             self.look()
 
     def learn(
@@ -243,10 +258,10 @@ class Engine:
             getattr(programs, name), (self._policy,), self._packed_state, *rows
         )
         jax.block_until_ready(self.packed_state)
-        if not self._is_sound():
-            many = packed_observations(first, contexts, actions, rewards)
-            self._since |= zip(range(first, first + n), many, strict=True)
-        self.look()
+        if self._is_sound():
+            self.look()
+        else:
+            self._recover(packed_observations(first, contexts, actions, rewards))
 
     # Whether the state is sound.
 
@@ -259,23 +274,24 @@ class Engine:
         self._programs.compile(_LOOKING)
         if not self._is_sound():
             self._recover()
-        elif self._since:
-            self._good, self._since = self._programs.copy_state(self.packed_state), {}
+        elif self._num_since:
+            self._good, self._num_since = self._programs.copy_state(self.packed_state), 0
         return jax.device_get(self._programs.status(self._policy, self.packed_state))
 
     def _is_sound(self) -> bool:
         ones = np.ones(self._programs.dim, self.dtype)
         return not np.isnan(self._scores(0, ones, self._everything).max())
 
-    def _recover(self) -> None:
-        """The last sound state, and of the observations since all that leave it sound."""
-        rows = list(self._since.values())
+    def _recover(self, *many: np.ndarray) -> None:
+        """The last sound state, and of the observations since, and these, all that leave it sound."""
+        rows = np.concatenate([self._since[: self._num_since], *many])
         good, left_out = self._good, 0
-        if rows:
-            many, known = pad(np.stack(rows)), (self._policy, good)
-            self._programs.compile([Call("update_while_sound", len(many))])
-            good, left_out = self._programs.update_while_sound(*known, np.int32(len(rows)), many)
-        self._good, self._since = self._programs.copy_state(good), {}
+        if len(rows):
+            self._programs.compile([Call("update_while_sound", padded_size(len(rows)))])
+            good, left_out = self._programs.update_while_sound(
+                self._policy, good, np.int32(len(rows)), pad(rows)
+            )
+        self._good, self._num_since = self._programs.copy_state(good), 0
         self._packed_state[:] = (self._programs.copy_state(good),)
         self.left_out += int(left_out)
         self._health.tell({Trouble.NOT_FINITE: np.array(self.left_out)})
@@ -301,13 +317,11 @@ class Engine:
             return
         while self._room + places - self._places < n:
             places *= 2
-        growth = self._grown("rewards", places)
-        self.look()
-        self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
+        self._grow("rewards", places)
         self._room, self._places = self._room + places - self._places, places
 
-    def extended(self, level: Level, start: int) -> tuple[Programs, Packed, Packed]:
-        """Policy and state with the actions of `level` from `start` on, for `install`.
+    def extended(self, level: Level, start: int) -> tuple[Programs, Packed, Packed, Packed]:
+        """Programs, policy, state and the last sound state with the actions of `level` from `start` on, for `install`.
 
         Capacity doubles when it is exceeded, which happens at once; the programs for that are compiled
         in the background when three quarters are taken.
@@ -315,22 +329,24 @@ class Engine:
         self.make_places(start + level.size)
         if 4 * (start + level.size) > 3 * self.capacity:
             self._begin("actions", 2 * self.capacity)
-        self.look()
         added = add(self._programs, self._policy, self.problem, level)
         if added is not None:
-            return self._programs, *added(self._policy, self.packed_state, start)
+            policy, state = added(self._policy, self.packed_state, start)
+            return self._programs, policy, state, added(self._policy, self._good, start)[1]
+        self.look()
         hierarchy = extend(self.policy.problem, level, start, self.capacity)
         is_new = np.arange(self.capacity) >= start
         growth = extension(self._programs, self._policy, hierarchy, is_new)
-        return growth.programs, *growth.move(self._policy, self.packed_state)
+        policy, state = growth.move(self._policy, self.packed_state)
+        return growth.programs, policy, state, state
 
-    def install(self, programs: Programs, policy: Packed, state: Packed) -> None:
-        """Continue with another policy and state."""
+    def install(self, programs: Programs, policy: Packed, state: Packed, good: Packed) -> None:
+        """Continue with another policy and state, and with the same observations since it was sound."""
         if programs is not self._programs:
             self._continue(programs, policy, state)
-            return
-        good, packed_state = programs.copy_state(state), [state]
-        self._policy, self._packed_state, self._good, self._since = policy, packed_state, good, {}
+        else:
+            packed_state = [state]
+            self._policy, self._packed_state, self._good = policy, packed_state, good
 
     def make_places(self, actions: int) -> None:
         """Room for so many actions in all."""
@@ -338,9 +354,7 @@ class Engine:
         while capacity < actions:
             capacity *= 2
         if capacity > self.capacity:
-            growth = self._grown("actions", capacity)
-            self.look()
-            self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
+            self._grow("actions", capacity)
 
     def compile(self, many: Iterable[int] = ()) -> None:
         """Compile what serving needs, with `act_many` of such sizes, and with twice the room."""
@@ -348,6 +362,7 @@ class Engine:
         if self._draws:
             calls.append(Call("scores_of_draws", padded_size(min(self._draws, self._max_rows))))
         self._programs.compile((*SERVING, *calls))
+        self._is_compiled = True
         self._begin_all()
         for _, begun in self._begun.values():
             begun.result()
@@ -356,6 +371,7 @@ class Engine:
         if self._room is not None:
             self._begin("rewards", 2 * self._places)
         if isinstance(self.problem, Hierarchy) and self._can_be_extended():
+            compile_add(self._programs, self._policy, self.problem)
             self._begin("actions", 2 * self.capacity)
 
     def _can_be_extended(self) -> bool:
@@ -370,10 +386,15 @@ class Engine:
         if what not in self._begun:
             self._begun[what] = size, begin(self._maker(what, size))
 
-    def _grown(self, what: str, size: int) -> Growth:
-        """The programs for more room, of which those begun in the background are ready or nearly."""
+    def _grow(self, what: str, size: int) -> None:
+        """Go on with more room, for which programs begun in the background are ready or nearly."""
         prepared, begun = self._begun.get(what, (0, None))
-        return finished(begun if prepared == size else None, self._maker(what, size))
+        growth = finished(begun if prepared == size else None, self._maker(what, size))
+        others = {kind: there for kind, (there, _) in self._begun.items() if kind != what}
+        self.look()
+        self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
+        for kind, there in others.items():  # what was prepared was for the shapes before
+            self._begin(kind, there)
 
     def _maker(self, what: str, size: int) -> Callable[[], Growth]:
         if what == "rewards":

@@ -36,6 +36,7 @@ __all__ = [
     "Growth",
     "add",
     "begin",
+    "compile_add",
     "extension",
     "finished",
     "more_actions",
@@ -76,6 +77,9 @@ def more_rewards(programs: Programs, capacity: int) -> Growth:
     def compile_all() -> None:
         moved.lower(programs.state.packed()).compile()
         grown.compile((*SERVING, *tuple(programs.compiled)))
+        if programs in _adders:
+            known = _adders[programs]
+            _adders.setdefault(grown, _Adder(grown, known.axes, known.example)).compile()
 
     return Growth(grown, lambda policy, state: (policy, moved(state)), compile_all)
 
@@ -146,15 +150,49 @@ def more_actions(programs: Programs, policy: Packed, capacity: int) -> Growth:
 
     def compile_all() -> None:
         growth.compile()
-        grown, number = growth.programs, np.int32(0)
-        adder = _adder(grown, unpacked.with_hierarchy(hierarchy), hierarchy)
-        packed = grown.policy.packed(), grown.state.packed()
-        adder.lower(*packed, first_action(hierarchy), number, number).compile()
+        _adder(growth.programs, unpacked.with_hierarchy(hierarchy), hierarchy).compile()
 
     return growth._replace(compile=compile_all)
 
 
-_adders: WeakKeyDictionary[Programs, Callable[..., Any]] = WeakKeyDictionary()
+class _Adder:
+    """Puts new actions into spare places of policies and states of one structure.
+
+    Args:
+        programs: of that structure.
+        axes: of every array, which axis goes over actions; see `action_axes`.
+        example: a newcomer.
+    """
+
+    def __init__(self, programs: Programs, axes: list[int | None], example: Level):
+        self.axes, self.example = axes, example
+
+        def added(policy: Packed, state: Packed, level: Level, start: Any, count: Any) -> Any:
+            unpacked, known = programs.policy.unpack(policy), programs.state.unpack(state)
+            above = unpacked.problem
+            alone = Hierarchy([*above.levels[:-1], level], above.reward, above.dim)
+            rows = jnp.arange(level.size)
+            rows = jnp.where(rows < count, start + rows, programs.num_actions)
+            new_policy, new_state = place((unpacked, known), _prior(unpacked, alone), axes, rows)
+            return programs.policy.pack(new_policy), programs.state.pack(new_state)
+
+        self.program = jax.jit(added)
+
+        def compile_one() -> None:
+            packed, number = (programs.policy.packed(), programs.state.packed()), np.int32(0)
+            self.program.lower(*packed, example, number, number).compile()
+
+        self.compile = compile_one
+
+
+_adders: WeakKeyDictionary[Programs, _Adder] = WeakKeyDictionary()
+
+
+def _adder(programs: Programs, policy: Policy, hierarchy: Hierarchy) -> _Adder:
+    if programs not in _adders:
+        axes = action_axes(partial(_prior, policy), hierarchy)
+        _adders[programs] = _Adder(programs, axes, first_action(hierarchy))
+    return _adders[programs]
 
 
 def add(
@@ -169,28 +207,16 @@ def add(
     like = same_form(hierarchy, level, padded_size(level.size))
     if like is None:
         return None
-    program = _adder(programs, policy, hierarchy)
-    count = np.int32(level.size)
+    if programs not in _adders:
+        _adder(programs, programs.unpack_policy(policy), hierarchy)
+    program, count = _adders[programs].program, np.int32(level.size)
     return lambda policy, state, start: program(policy, state, like, np.int32(start), count)
 
 
-def _adder(programs: Programs, policy: Packed | Policy, hierarchy: Hierarchy) -> Any:
-    """The compiled program that puts new actions into spare places."""
-    if programs in _adders:
-        return _adders[programs]
-    known = policy if isinstance(policy, Policy) else programs.unpack_policy(policy)
-    axes = action_axes(partial(_prior, known), hierarchy)
-
-    def added(policy: Packed, state: Packed, level: Level, start: Any, count: Any) -> Any:
-        unpacked, known = programs.policy.unpack(policy), programs.state.unpack(state)
-        above = unpacked.problem
-        alone = Hierarchy([*above.levels[:-1], level], above.reward, above.dim)
-        rows = jnp.arange(level.size)
-        rows = jnp.where(rows < count, start + rows, programs.num_actions)
-        new_policy, new_state = place((unpacked, known), _prior(unpacked, alone), axes, rows)
-        return programs.policy.pack(new_policy), programs.state.pack(new_state)
-
-    return _adders.setdefault(programs, jax.jit(added))
+def compile_add(programs: Programs, policy: Packed, hierarchy: Hierarchy) -> None:
+    """Compile what puts one new action into a spare place."""
+    with compile_cache():
+        _adder(programs, programs.unpack_policy(policy), hierarchy).compile()
 
 
 # Made ahead of time: one at a time, for all agents of the process.
