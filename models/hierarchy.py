@@ -13,7 +13,7 @@ from .data import Observations, as_observations
 from .declaration import Declaration
 from .exactness import NotExact, find_obstacle
 from .level import Level
-from .messages import short
+from .messages import listed, short
 from .program import latents, program
 from .rewards import Reward
 
@@ -73,8 +73,8 @@ class Hierarchy(Declaration):
         for level in self.levels:
             if level.name == name:
                 return level
-        known = ", ".join(f"'{level.name}'" for level in self.levels)
-        raise KeyError(f"no level '{name}'; this hierarchy has {known}")
+        known = listed(level.name for level in self.levels)
+        raise KeyError(f"no level {short(name)}; this hierarchy has {known}")
 
     def program(self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None) -> Array:
         """The NumPyro program: a site per level, named after it, and the site `reward`.
@@ -162,9 +162,9 @@ def _check_arrows(levels: Sequence[Level]) -> None:
     for position, level in enumerate(levels):
         for parent in level.parents or {}:
             if parent not in names:
-                known = ", ".join(f"'{name}'" for name in names[:position]) or "none"
+                known = listed(names[:position]) or "none"
                 raise ValueError(
-                    f"level '{level.name}' has the unknown parent '{parent}'; levels above it: {known}"
+                    f"level '{level.name}' has the unknown parent {short(parent)}; levels above it: {known}"
                 )
             if names.index(parent) >= position:
                 raise ValueError(

@@ -9,6 +9,7 @@ from ...inference import Status
 from ...inference.gaussian.new_actions import newcomers
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
 from .action_names import ActionNames
@@ -71,7 +72,7 @@ class Agent(DurableAgent):
     ):
         if not isinstance(policy, Policy):
             raise TypeError(
-                f"Agent: got {policy!r}; expected a policy, such as "
+                f"Agent: got {short(policy)}; expected a policy, such as "
                 "ThompsonSampling(ClosedForm(hierarchy))"
             )
         settings = checked_settings(keep, propensity_draws, forget, forget_every)
