@@ -28,7 +28,7 @@ class Choice(NamedTuple):
         'the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode'
         >>> print(choice)
         Laplace: the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode
-        a state of 12.1 KiB after 1,000 rewards; 10.1 thousand operations a round, about 10 us compiled
+        a state of 12.1 KiB after 1,000 rewards; 10 thousand operations a round, about 10 us compiled
     """
 
     backend: Backend[Any]

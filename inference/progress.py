@@ -22,7 +22,6 @@ R = TypeVar("R")
 VARIABLE = "MIXTS_PROGRESS"
 PATIENCE = 2.0  # seconds before anything is shown
 BEAT = 0.5  # seconds between two looks at the clock
-_UNREAD = (OSError, ValueError)  # nobody reads stderr, or it is closed
 WORDS = 60  # letters of what is being done
 LINE = 100  # letters of a line in a file
 LINES = 10.0  # seconds between two lines where they cannot be overwritten, as in a file
@@ -165,7 +164,7 @@ class _Watch:
     def leave(self, here: Task) -> None:
         with self.lock:
             self.tasks.remove(here)
-            with suppress(*_UNREAD):
+            with suppress(Exception):  # such as that stderr is closed: work goes on
                 here.close()
 
     def _run(self) -> None:
@@ -182,7 +181,7 @@ class _Watch:
         first, last = self.tasks[0], self.tasks[-1]
         if first.shown or time.monotonic() - first.started >= PATIENCE:
             details = [last.words] * (last is not first) + ["compiling"] * last.compiling
-            with suppress(*_UNREAD):
+            with suppress(Exception):
                 first.show(", ".join(details))
 
     def hear(self, event: str, duration_secs: float, **kwargs: str | int) -> None:

@@ -87,6 +87,6 @@ def as_positive(value: Any, what: str) -> Array:
 
 def as_count(value: Any, what: str) -> int:
     """`value` as a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**63:
         raise ValueError(f"{what}: got {short(value)}; expected a whole number of at least 1")
     return int(value)

@@ -15,7 +15,7 @@ from .declaration import Declaration
 from .exactness import NotExact, find_obstacle
 from .labels import as_labels
 from .level import Level
-from .messages import short
+from .messages import listed, short
 from .program import latents, program
 from .rewards import Reward
 from .unknowns import Unknowns
@@ -88,8 +88,8 @@ class Hierarchy(Declaration):
         for level in self.levels:
             if level.name == name:
                 return level
-        known = ", ".join(f"'{level.name}'" for level in self.levels)
-        raise KeyError(f"no level '{name}'; this hierarchy has {known}")
+        known = listed(level.name for level in self.levels)
+        raise KeyError(f"no level {short(name)}; this hierarchy has {known}")
 
     def program(self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None) -> Array:
         """The NumPyro program: a site per level, named after it, and the site `reward`.
@@ -193,9 +193,9 @@ def _check_arrows(levels: Sequence[Level]) -> None:
     for position, level in enumerate(levels):
         for parent in level.parents or {}:
             if parent not in names:
-                known = ", ".join(f"'{name}'" for name in names[:position]) or "none"
+                known = listed(names[:position]) or "none"
                 raise ValueError(
-                    f"level '{level.name}' has the unknown parent '{parent}'; levels above it: {known}"
+                    f"level '{level.name}' has the unknown parent {short(parent)}; levels above it: {known}"
                 )
             if names.index(parent) >= position:
                 raise ValueError(

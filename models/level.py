@@ -28,6 +28,7 @@ from .weights import Weights, as_operator, as_weights, has_single_arrows
 
 __all__ = ["RESERVED_NAMES", "Level"]
 
+LONGEST_NAME = 100  # letters
 RESERVED_NAMES = ("reward", "reward_noise", "observation")
 
 
@@ -253,6 +254,10 @@ def _check_name(name: Any) -> None:
         raise ValueError(
             f"level name {short(name)}; expected letters, digits and underscores, such as 'movie': it "
             "becomes the name of a NumPyro site"
+        )
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"level name {short(name, 40)} has {len(name):,} letters; expected at most {LONGEST_NAME}"
         )
     if name in RESERVED_NAMES:
         raise ValueError(

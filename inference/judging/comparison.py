@@ -13,7 +13,7 @@ from jax import Array
 
 from ...models import Data, Hierarchy
 from ...models.arrays import as_count
-from ...models.messages import short
+from ...models.messages import listed, short
 from ..backend import Backend, Posterior
 from ..gaussian.closed_form import ClosedForm
 from ..observation import as_context
@@ -294,9 +294,9 @@ def _check(hierarchy: Any, data: Any, backends: Any, reference: Any) -> tuple[di
         if reference in backends:
             return {reference: backends[reference], **backends}, reference
         if reference != "exact":
-            known = ", ".join(f"'{name}'" for name in backends)
+            known = listed(backends)
             raise ValueError(
-                f"compare: reference is '{reference}'; expected 'exact', one of the backends' names "
+                f"compare: reference is {short(reference)}; expected 'exact', one of the backends' names "
                 f"({known}), or a function from the hierarchy to a backend"
             )
         exact = isinstance(hierarchy, Hierarchy) and hierarchy.why_not_exact is None

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from numpyro.infer.hmc import hmc
 
 from ...models.arrays import is_concrete
+from ...models.messages import short
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
 from ..observation import many_observations, one_observation
@@ -117,7 +118,7 @@ class Nuts(ProgramBackend[NutsState]):
         super().__post_init__()
         if not 0.0 < self.target_accept < 1.0:
             raise ValueError(
-                f"Nuts target_accept is {self.target_accept}; expected between 0 and 1"
+                f"Nuts target_accept is {short(self.target_accept)}; expected between 0 and 1"
             )
 
     @reported

@@ -6,6 +6,7 @@ moment can be given the same port, and one of them never answers.
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="how many at a time")
     parser.add_argument("--keep", action="store_true", help="keep what the notebooks show")
     options = parser.parse_args()
+    os.environ["MIXTS_PROGRESS"] = "0"  # how long a cell took here is no part of a notebook
     notebooks = options.notebooks or sorted(ROOT.joinpath("notebooks").glob("*.ipynb"))
     with tempfile.TemporaryDirectory() as sockets:
         passed = asyncio.run(execute(notebooks, options.workers, options.keep, Path(sockets)))
