@@ -87,7 +87,9 @@ def test_memory_does_not_grow_with_rows():
         compiled = (
             jax.jit(jax.grad(evidence, allow_int=True)).lower(model.hierarchy(), *rows).compile()
         )
-        return compiled.memory_analysis().temp_size_in_bytes
+        used = compiled.memory_analysis()
+        assert used is not None
+        return used.temp_size_in_bytes
 
     few, many = needed(20), needed(2000)
     # A row may keep its own numbers; a matrix of 40 x 40 for each would take 12.8 MB more.
