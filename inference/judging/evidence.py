@@ -36,7 +36,7 @@ def log_evidence(hierarchy: Hierarchy, data: Data) -> Float[Array, ""]:
 def _log_evidence(
     hierarchy: Hierarchy, contexts: Array, actions: Array, rewards: Array
 ) -> Float[Array, ""]:
-    K, noise = hierarchy.num_actions, getattr(hierarchy.reward, "noise", None)
+    K, noise = hierarchy.num_actions, getattr(hierarchy.reward, "noise", jnp.ones(()))
     valid = can_be_used(contexts, actions, rewards, K)
     contexts, rewards = jnp.where(valid[:, None], contexts, 0.0), jnp.where(valid, rewards, 0.0)
     statistics = reward_statistics(contexts, jnp.where(valid, actions, K), rewards, K)

@@ -101,7 +101,9 @@ class FreeNumbers(eqx.Module):
     forms: tuple[tuple[str, int], ...] = eqx.field(static=True)
 
     @classmethod
-    def of(cls, hierarchy: Hierarchy, parts: tuple[Part, ...], reward_unit: Any, units: Any):
+    def of(
+        cls, hierarchy: Hierarchy, parts: tuple[Part, ...], reward_unit: Any, units: Any
+    ) -> "FreeNumbers":
         """Those of a hierarchy, in the given units."""
         reward = hierarchy.reward
         assert isinstance(reward, Gaussian), "hierarchies with an evidence have Gaussian rewards"
@@ -109,8 +111,15 @@ class FreeNumbers(eqx.Module):
         gains = {
             level.name: jnp.asarray(_gain(hierarchy, level.name)) for level in hierarchy.levels
         }
-        units = jnp.asarray(reward_unit, float), jnp.asarray(units, float)
-        return cls(gaussian_levels(hierarchy), reward.noise, *units, gains, parts, forms)
+        return cls(
+            levels=gaussian_levels(hierarchy),
+            noise=reward.noise,
+            reward_unit=jnp.asarray(reward_unit, float),
+            units=jnp.asarray(units, float),
+            gains=gains,
+            parts=parts,
+            forms=forms,
+        )
 
     def level(self, name: str) -> GaussianLevel:
         """The declared level of that name."""

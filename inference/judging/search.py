@@ -30,6 +30,8 @@ _TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
 _SMALL, _AGAIN = 0.03, 0.3
 # The length of the first step, in units of the start: a longer one may lead to where nothing is finite.
 _FIRST_STEP = 0.1
+# Where the slope in a variance at zero is looked at, as a standard deviation in units of the data.
+_ABOVE_ZERO = 1e-3
 # Correlations whose smallest eigenvalue is below this are singular.
 _SINGULAR = 1e-6
 
@@ -281,14 +283,17 @@ def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
     zero, free = [], []
     for part, component in _components(search):
         numbers, most = search.shaped(point.vector, part), point.loss + FLAT
-        zeros, units, wider = (
+        zeros, above, wider = (
             search.with_part(point.vector, part, np.where(component, other, numbers))
-            for other in (0.0, _one_unit(numbers), np.sqrt(_FACTOR) * numbers)
+            for other in (0.0, _ABOVE_ZERO * _one_unit(numbers), np.sqrt(_FACTOR) * numbers)
         )
         none = search.at(zeros, point.steps)
         if none.loss > most:
             free += [part.name] if search.at(wider).loss < most else []
-        elif none.loss < point.loss + _NOTHING and search.at(units).loss > most:
+            continue
+        # The slope in the variance, per unit: zero where another spread could take its place.
+        slope = (search.at(above).loss - none.loss) / _ABOVE_ZERO**2
+        if none.loss < point.loss + _NOTHING and slope > FLAT:
             zero.append(part.name)
             point = none
         else:
