@@ -338,7 +338,6 @@ class Agent(DurableAgent):
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
         self.recorder.record("update", context=x, action=chosen, reward=y)
         self._learn(x, chosen, y)
-        self._observations.append(x, chosen, y)
 
     @recorded
     def reward(self, decision: Any, reward: Any) -> None:
@@ -360,7 +359,6 @@ class Agent(DurableAgent):
             actions = int(log.actions[rows])
         self.recorder.record("reward", decision=ids, reward=y)
         self._learn(log.contexts[rows], actions, y, rows)
-        self._observations.append(log.contexts[rows], actions, y)
 
     def _learn(self, contexts: np.ndarray, actions: Any, rewards: Any, rows: Any = None) -> None:
         """Update with one observation or many; `rows` are those of their decisions in the log.
@@ -384,6 +382,7 @@ class Agent(DurableAgent):
                 if rows is not None:
                     log.rewards[rows] = np.nan
             raise
+        self._observations.append(contexts, actions, rewards)
 
     # Adding and removing actions.
 
