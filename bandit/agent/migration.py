@@ -18,6 +18,12 @@ def check_all_are_kept(state: AgentState) -> None:
     """Refuse to begin anew from a log that has not all that was learned."""
     observations, learned = state.observations, state.counts["observations"]
     kept = len(observations.kept())
+    if not observations.from_prior:
+        raise AgentError(
+            "the agent started from a posterior, and what that has learned from is not kept, so another "
+            "policy would not learn all it knows; condition the new policy on the same data and give "
+            "Agent that posterior, or give partial=True to begin from what came since"
+        )
     if learned != kept:
         raise AgentError(
             f"the agent has learned from {learned:,} observations and keeps {kept:,} of them, so another "

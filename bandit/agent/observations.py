@@ -21,6 +21,7 @@ class ObservationLog(Ring):
         rewards: (room,).
         times: (K,) how often each action was observed, kept or not.
         made: how many observations there have been so far.
+        from_prior: whether they are all that was learned: the agent did not start from a posterior.
     """
 
     keep: int
@@ -29,6 +30,7 @@ class ObservationLog(Ring):
     rewards: np.ndarray
     times: np.ndarray
     made: int = 0
+    from_prior: bool = True
     names = ("contexts", "actions", "rewards")
 
     @staticmethod

@@ -60,6 +60,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "settings": encode(state.settings._asdict()),
         "made": decisions.made,
         "observed": observations.made,
+        "from_prior": observations.from_prior,
     }
     arrays = {
         path + name: _plain(array)
@@ -136,6 +137,7 @@ def _state(
         **_columns(arrays, nothing, K, _OBSERVED),
         times=_checked(arrays[f"{_OBSERVED}times"], (K,), np.int64, "times"),
         made=_count(header["observed"]),
+        from_prior=header["from_prior"] is True,
     )
     if policy.problem.num_actions < K or not any(is_open):
         raise ValueError("actions are not as many as they should be")

@@ -1,5 +1,7 @@
 """An agent moved to another hierarchy knows what one would that had been made with it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -126,6 +128,17 @@ def test_evidence_is_not_lost_in_silence():
     agent.migrate(wider(), partial=True)
     assert agent.counts["observations"] == 6
     assert agent.state().observations.newest()[2].tolist() == list(range(3, 9))
+
+
+def test_what_came_before_the_agent_is_not_lost_in_silence(tmp_path):
+    state = Agent(policy()).state()
+    begun = replace(state.observations, from_prior=False)
+    agent = Agent.restore(state._replace(observations=begun))
+    agent.save(tmp_path / "agent")
+    for each in (agent, Agent.load(tmp_path / "agent")):
+        with pytest.raises(AgentError, match="the agent started from a posterior"):
+            each.migrate(policy(cov=2.0))
+        each.migrate(policy(cov=2.0), partial=True)
 
 
 def test_without_labels_actions_are_matched_by_number():
