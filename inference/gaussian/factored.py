@@ -23,10 +23,10 @@ class Factored(GaussianBackend):
     covariance of effect `l` is the inverse of the `l`-th diagonal block of the joint precision, which
     understates its marginal variance wherever actions mix effects. Two choices of means:
 
-    - `means="decoupled"`, the displayed formulas: each effect is fitted as if it were the only parent
-      of its actions. An update costs O(m d^2) for m parents whatever K and L are, and no joint
-      covariance exists. The means differ from the joint posterior's as soon as an action has two
-      parents: what the others explain is credited to each.
+    - `means="decoupled"`, the displayed formulas: each effect is fitted as if the other parents of its
+      actions were at their prior means, which the display has at zero. An update costs O(m d^2) for m
+      parents whatever K and L are, and no joint covariance exists. The means differ from the joint
+      posterior's as soon as an action has two parents: what others explain is credited to each.
     - `means="joint"`, the proof: the means of the exact joint posterior, at `ClosedForm`'s cost.
 
     Only for two levels: effects without parents, and actions. Rewards that are not Gaussian enter as

@@ -4,6 +4,7 @@ Aouali et al. 2023, Proposition 1, for any depth: `z` is every level above the a
 (see `linear_model`). Exact, at O(N^2) a reward for N numbers in `z`.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from ..random import standard_normal
 from .action_blocks import Above, ActionState, Innovation
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, GaussianVector, action_model, joint_prior, untie_actions
-from .square_roots import add_compensated, exchange_rows, shrink_by_many, shrink_by_one
+from .square_roots import add_compensated, exchange_rows, shrink_by_one
 
 __all__ = ["JointEffects", "JointLevels", "joint_levels"]
 
@@ -57,13 +58,8 @@ class JointLevels(Levels):
     def absorb(
         self, effects: JointEffects, innovation: Innovation, actions: ActionState
     ) -> tuple[JointEffects, Outcome]:
-        g = self.model.arrows.row_transposed(innovation.action, innovation.direction)
-        step, covariance, total = shrink_by_one(effects.root, g, innovation.variance)
-        residual = innovation.residual - g @ effects.mean
-        mean = effects.mean + covariance * (residual / total)
-        root, rounding = add_compensated(effects.root, effects.rounding, step)
-        log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
-        return JointEffects(mean, root, rounding), Outcome(log_density)
+        effects, log_density = self.absorb_row(effects, innovation)
+        return effects, Outcome(log_density)
 
     def condition(
         self, effects: JointEffects, innovations: Innovation, actions: ActionState
@@ -71,12 +67,27 @@ class JointLevels(Levels):
         effects, log_density = self.absorb_rows(effects, innovations)
         return effects, Outcome(log_density)
 
+    def absorb_row(
+        self, effects: JointEffects, innovation: Innovation
+    ) -> tuple[JointEffects, Float[Array, ""]]:
+        """One innovation, at O(N^2); and the log density of its residual."""
+        g = self.model.arrows.row_transposed(innovation.action, innovation.direction)
+        step, covariance, total = shrink_by_one(effects.root, g, innovation.variance)
+        residual = innovation.residual - g @ effects.mean
+        mean = effects.mean + covariance * (residual / total)
+        root, rounding = add_compensated(effects.root, effects.rounding, step)
+        log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
+        return JointEffects(mean, root, rounding), log_density
+
     def absorb_rows(
         self, effects: JointEffects, innovations: Innovation
     ) -> tuple[JointEffects, Float[Array, ""]]:
-        """As many rows at a time as `z` has numbers, at O(N^2) each; and their log density."""
-        count, N, K = len(innovations.action), len(effects.mean), self.model.num_actions
-        size = max(1, min(count, N, _SWEEP_NUMBERS // max(N, 1)))
+        """Many innovations one after the other; those of actions out of range have no log density.
+
+        A gradient takes O(sqrt(n) N^2) memory for n of them: what is inside a chunk is computed again.
+        """
+        count, K = len(innovations.action), self.model.num_actions
+        size = max(1, math.isqrt(count))
         chunks = -(-count // size)
 
         def in_chunks(part: Array, blank: float) -> Array:
@@ -84,18 +95,14 @@ class JointLevels(Levels):
             padded = jnp.pad(part, widths, constant_values=blank)
             return padded.reshape(chunks, size, *part.shape[1:])
 
-        def absorb_chunk(
-            effects: JointEffects, chunk: Innovation
-        ) -> tuple[JointEffects, Float[Array, ""]]:
-            rows, residual = self._unit_rows(effects.mean, chunk)
-            valid = chunk.action < K
-            residual = jnp.where(valid, residual, 0.0)
-            step, shift, log_density = shrink_by_many(effects.root, rows, residual)
-            root, rounding = add_compensated(effects.root, effects.rounding, step)
-            # An observation that is ignored has been counted as a standard normal at zero.
-            ignored = -jnp.log(2 * jnp.pi)
-            log_density -= 0.5 * jnp.where(valid, jnp.log(chunk.variance), ignored).sum()
-            return JointEffects(effects.mean + shift, root, rounding), log_density
+        def one(effects: JointEffects, innovation: Innovation) -> tuple[JointEffects, Array]:
+            effects, log_density = self.absorb_row(effects, innovation)
+            return effects, jnp.where(innovation.action < K, log_density, 0.0)
+
+        @jax.checkpoint
+        def some(effects: JointEffects, chunk: Innovation) -> tuple[JointEffects, Array]:
+            effects, log_densities = jax.lax.scan(one, effects, chunk)
+            return effects, log_densities.sum()
 
         swept = Innovation(
             in_chunks(innovations.action, K),
@@ -103,7 +110,7 @@ class JointLevels(Levels):
             in_chunks(innovations.residual, 0.0),
             in_chunks(innovations.variance, 1.0),
         )
-        effects, log_densities = jax.lax.scan(absorb_chunk, effects, swept)
+        effects, log_densities = jax.lax.scan(some, effects, swept)
         return effects, log_densities.sum()
 
     def exchange(self, effects: JointEffects, old: Innovation, new: Innovation) -> JointEffects:

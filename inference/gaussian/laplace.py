@@ -35,13 +35,16 @@ class Laplace(GaussianBackend):
       separable rewards give estimates as large as the ridge allows, and K actions without any rewards
       already add about `1e-3 K` to the precision of the effects.
 
+    A fit that does not converge is counted, and what was known of its action before stays.
     All observations are kept. `capacity` is the room for them at first; it doubles outside `jit`.
     Gaussian rewards are refitted in the same way, and one refit is exact.
 
     **A link on the actions** (Appendix E.3), with Gaussian rewards. Actions are
     integrated out exactly, the levels above are Gaussian at the mode of what is left, and actions given
-    those have the paper's closed form. Means and covariances of actions in `posterior` are to first
-    order in the levels above; `sample` and `sample_scores` are not.
+    those have the paper's closed form. Where a link is flat and the data call for a move, as `relu` at
+    zero, the mode is searched from draws of the prior too; if none is better, that is a status. Means
+    and covariances of actions in `posterior` are to first order in the levels above; `sample` and
+    `sample_scores` are not.
 
     Example:
         >>> from mixts.inference import Laplace

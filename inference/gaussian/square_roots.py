@@ -1,8 +1,8 @@
 """Square roots of covariances, and how data shrink them.
 
-A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. `shrink_by_one` and
-`shrink_by_many` condition a Gaussian on linear observations, `exchange_rows` puts others in their
-place; none inverts `C`, forms a precision matrix, or can make `C` indefinite.
+A covariance `C = Q Q'` is carried as `Q`, which need not be triangular. `shrink_by_one`
+conditions a Gaussian on a linear observation, `exchange_rows` puts others in its place; neither
+inverts `C`, forms a precision matrix, or can make `C` indefinite.
 """
 
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ __all__ = [
     "add_compensated",
     "downdate",
     "exchange_rows",
-    "shrink_by_many",
     "shrink_by_one",
     "solve_rows",
     "transpose",
@@ -41,28 +40,6 @@ def shrink_by_one(
     total = variance + w @ w
     step = jnp.outer(covariance, w / -(total + jnp.sqrt(variance * total)))
     return step, covariance, total
-
-
-def shrink_by_many(
-    root: Float[Array, "n n"], rows: Float[Array, "c n"], residual: Float[Array, " c"]
-) -> tuple[Float[Array, "n n"], Float[Array, " n"], Float[Array, ""]]:
-    """Condition `z ~ N(m, Q Q')` on `rows z` seen with unit noise, `residual` off, at O(c n (c + n)).
-
-    Andrews' square-root update: with `W = Q' rows'` and `I + W'W = C C'`, the root moves by
-    `-Q W C^{-T} (C + I)^{-1} W'`. `[I; W] = [V_1; V_2] C'` with orthonormal columns, by QR, so that it
-    is `-Q V_2 (I + V_1')^{-1} V_2'`: wide priors and rows that repeat one another cost no digits, as they
-    would if `I + W'W` were formed. Returns that step, that of the mean, and the log density of the
-    residuals.
-    """
-    identity = jnp.eye(len(rows), dtype=root.dtype)
-    V, R = jnp.linalg.qr(jnp.concatenate([identity, (rows @ root).T]))
-    sign = jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0).astype(root.dtype)
-    V_1, V_2, R = V[: len(rows)] * sign, V[len(rows) :] * sign, R * sign[:, None]
-    whitened = solve_triangular(R, residual, trans=1)
-    covariance = root @ V_2
-    step = covariance @ -solve_triangular(identity + V_1.T, V_2.T, lower=True)
-    log_density = -0.5 * (whitened @ whitened + len(rows) * jnp.log(2 * jnp.pi))
-    return step, covariance @ whitened, log_density - jnp.log(jnp.diagonal(R)).sum()
 
 
 def downdate(rows: Float[Array, "*batch c n"]) -> tuple[Array, Array]:
@@ -97,7 +74,7 @@ def exchange_rows(
 ) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
     """Put `new` rows and residuals in the place of `old` ones that `z ~ N(m, Q Q')` was conditioned on.
 
-    Residuals are from `m`. Both are rows of unit noise, as in `shrink_by_many`. With `W = Q' [old; new]'`
+    Residuals are from `m`. Both are rows of unit noise. With `W = Q' [old; new]'`
     and an orthonormal basis `O` of it, nothing moves outside `O`, and inside it the new precision is
     `I - old + new`: at O(n^2 c). Returns the steps of the root and of the mean.
     """

@@ -73,8 +73,8 @@ def in_float64(learn, kind, problem, *options):
 def assert_close(found, expected, cov):
     """The numbers of float32 are those of float64, and nothing is counted as trouble."""
     assert str(found[3]) == "ok"
-    for name, cov in expected[1].items():
-        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
+    for name, matrices in expected[1].items():
+        sd = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
         assert np.abs(found[0][name] - expected[0][name]).max() < CLOSE[cov] * sd.min()
         spread = np.sqrt(np.diagonal(np.asarray(found[1][name], float), axis1=1, axis2=2))
         np.testing.assert_allclose(spread, sd, rtol=CLOSE[cov])
