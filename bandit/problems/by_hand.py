@@ -1,7 +1,7 @@
 """A problem drawn from a program written by hand."""
 
 from dataclasses import KW_ONLY
-from typing import Any, cast
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -32,10 +32,12 @@ class ProgramEnvironment(Environment):
         (4,)
     """
 
+    hierarchy: Any  # the program, in the place of a hierarchy
+
     @property
     def program(self) -> Program:
-        """The program, in the place of a hierarchy."""
-        return cast(Program, self.hierarchy)
+        """The program whose unknowns are hidden."""
+        return self.hierarchy
 
     @property
     def theta(self) -> Float[Array, "K d"]:
