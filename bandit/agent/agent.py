@@ -7,7 +7,7 @@ import numpy as np
 
 from ...inference import Status
 from ...inference.gaussian.new_actions import newcomers
-from ...models import Data, Hierarchy
+from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
@@ -49,7 +49,7 @@ class Agent(DurableAgent):
         forget_every: forget only before every so many observations, which is cheaper.
         posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
             its backend returns; by default the prior.
-        data: observations to start from, conditioned on at once; they name actions by their numbers.
+        data: observations to start from, `Data`, conditioned on at once; they name actions by their numbers.
 
     Example:
         >>> from mixts.bandit import LinTS
@@ -72,7 +72,7 @@ class Agent(DurableAgent):
         forget: float | None = None,
         forget_every: int = 1,
         posterior: Any = None,
-        data: Data | None = None,
+        data: Any = None,
     ):
         if not isinstance(policy, Policy):
             raise TypeError(

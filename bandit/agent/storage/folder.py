@@ -33,7 +33,7 @@ from .snapshot import read_state, write_state
 
 __all__ = ["AgentFolder", "repeat"]
 
-_CHANGES = frozenset(["decide", "update", "reward", "add_actions", "remove_actions"])
+_CHANGES = frozenset(["decide", "update", "reward", "add_actions", "remove_actions", "reserve"])
 _KEPT = 2  # snapshots
 
 
