@@ -49,7 +49,7 @@ class Agent(DurableAgent):
         forget_every: forget only before every so many observations, which is cheaper.
         posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
             its backend returns; by default the prior.
-        data: observations to start from, `Data`, conditioned on at once; they name actions by their numbers.
+        data: `Data` to start from, conditioned on at once; it names actions by their numbers.
 
     Example:
         >>> from mixts.bandit import LinTS

@@ -81,8 +81,7 @@ def test_a_second_process_does_not_compile_again(tmp_path):
 
 def test_nor_do_backends_and_agents(tmp_path):
     first, second = play(tmp_path, SERVE), play(tmp_path, SERVE)
-    assert first["counts"]["hits"] == 0
-    assert second["counts"] == {"hits": first["counts"]["misses"], "misses": 0}
+    assert second["counts"] == {"hits": sum(first["counts"].values()), "misses": 0}
     assert first["counts"]["misses"] > 4  # of the backend, and to choose, to learn and to look
 
 
