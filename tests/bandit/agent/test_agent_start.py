@@ -82,6 +82,7 @@ def test_an_opened_agent_knows_what_it_started_from(clicks, tmp_path):
         assert_close(agent.state().posterior, before)
 
 
+@pytest.mark.slow
 def test_after_warm_up_nothing_is_compiled_while_it_serves():
     """Not when room for rewards runs out, nor when actions join: that was compiled beforehand."""
     agent = Agent(ThompsonSampling(Laplace(glm(weights(), D + 1), capacity=8)))
