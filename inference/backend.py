@@ -12,6 +12,7 @@ from jaxtyping import Float
 from ..models import Hierarchy
 from ..models.arrays import is_concrete
 from ..models.declaration import Declaration
+from .program_cache import keep_programs
 from .status import Status, Trouble
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Backend(Declaration, Generic[State]):
         >>> backend.posterior(state)
         Posterior(effect (1, 1), action (2, 1))
     """
+
+    def __check_init__(self) -> None:
+        keep_programs()
 
     @abstractmethod
     def init(self, key: Array | None = None, *, room: int = 0) -> State:

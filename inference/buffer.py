@@ -154,11 +154,11 @@ def insert(
     else:
         blocks = -(-jnp.where(found_room, last - place, 0) // block)
         columns = jax.lax.fori_loop(0, blocks, move, buffer[:3])
-    written = [
+    contexts, actions, rewards = (
         column.at[place].set(value.astype(column.dtype), mode="drop")
         for column, value in zip(columns, (context, action, reward), strict=True)
-    ]
-    return Buffer(*written, last + found_room), found_room
+    )
+    return Buffer(contexts, actions, rewards, last + found_room), found_room
 
 
 def _moved(column: Array, start: Int[Array, ""], moves: Array) -> Array:

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-__all__ = ["cache_folder", "compile_cache"]
+__all__ = ["cache_folder", "compile_cache", "keep_programs"]
 
 # Where caches go on this machine, unless MIXTS_CACHE names another folder; MIXTS_CACHE= turns it off.
 VARIABLE = "MIXTS_CACHE"
@@ -53,11 +53,7 @@ def compile_cache() -> Iterator[None]:
         6
     """
     with _lock:
-        ours = {
-            _FOLDER: str(cache_folder()),
-            "jax_compilation_cache_max_size": MOST_BYTES,
-            "jax_persistent_cache_min_compile_time_secs": WORTH_KEEPING,
-        }
+        ours = _ours()
         _inside.append({name: getattr(jax.config, name) for name in ours})
         if len(_inside) == 1 and not _inside[0][_FOLDER] and _is_usable():
             _configure(ours)
@@ -68,6 +64,24 @@ def compile_cache() -> Iterator[None]:
             before = _inside.pop()
             if not _inside:
                 _configure(before)
+
+
+def keep_programs() -> None:
+    """Keep on disk what this process compiles from now on, as inside `compile_cache`.
+
+    Backends and agents ask for it when they are made: compiling is most of what they take at first.
+    """
+    with _lock:
+        if not _inside and not getattr(jax.config, _FOLDER) and _is_usable():
+            _configure(_ours())
+
+
+def _ours() -> dict[str, object]:
+    return {
+        _FOLDER: str(cache_folder()),
+        "jax_compilation_cache_max_size": MOST_BYTES,
+        "jax_persistent_cache_min_compile_time_secs": WORTH_KEEPING,
+    }
 
 
 def _configure(settings: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ...inference import Posterior, Status
 from ...inference.gaussian.new_actions import newcomers
-from ...models import Data, Hierarchy
+from ...models import Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
 from ..off_policy import LoggedDecisions
@@ -54,7 +54,7 @@ class Agent(DurableAgent):
         forget_every: forget only before every so many observations, which is cheaper.
         posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
             its backend returns; by default the prior.
-        data: observations to start from, conditioned on at once; they name actions by their numbers.
+        data: `Data` to start from, conditioned on at once; it names actions by their numbers.
 
     Example:
         >>> from mixts.bandit import LinTS
@@ -77,7 +77,7 @@ class Agent(DurableAgent):
         forget: float | None = None,
         forget_every: int = 1,
         posterior: Any = None,
-        data: Data | None = None,
+        data: Any = None,
     ):
         if not isinstance(policy, Policy):
             raise TypeError(

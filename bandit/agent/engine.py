@@ -13,6 +13,7 @@ from ...inference import Status, Trouble
 from ...inference.buffer import buffers_in
 from ...inference.gaussian.new_actions import extend
 from ...inference.observation import PADDING
+from ...inference.program_cache import keep_programs
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy
 from .decisions import AgentError
@@ -73,6 +74,7 @@ class Engine:
     """
 
     def __init__(self, key: np.ndarray, policy: Policy, posterior: Any, settings: AgentSettings):
+        keep_programs()
         self.key = jnp.asarray(key)
         self._key_words = int(key[0]), int(key[1])
         self._draws = settings.propensity_draws or 0
@@ -294,7 +296,8 @@ class Engine:
         self._good, self._num_since = self._programs.copy_state(good), 0
         self._packed_state[:] = (self._programs.copy_state(good),)
         self.left_out += int(left_out)
-        self._health.tell({Trouble.NOT_FINITE: np.array(self.left_out)})
+        if left_out:
+            self._health.tell_left_out(self.left_out)
 
     # Room.
 
@@ -321,10 +324,10 @@ class Engine:
         self._room, self._places = self._room + places - self._places, places
 
     def extended(self, level: Level, start: int) -> tuple[Programs, Packed, Packed, Packed]:
-        """Programs, policy, state and the last sound state with the actions of `level` from `start` on, for `install`.
+        """Programs, policy, state and last sound state with the actions of `level` from `start` on.
 
-        Capacity doubles when it is exceeded, which happens at once; the programs for that are compiled
-        in the background when three quarters are taken.
+        That is what `install` takes. Capacity doubles when it is exceeded, which happens at once; the
+        programs for that are compiled in the background when three quarters are taken.
         """
         self.make_places(start + level.size)
         if 4 * (start + level.size) > 3 * self.capacity:

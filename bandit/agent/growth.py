@@ -25,7 +25,6 @@ from ...inference.gaussian.new_actions import (
     place,
     same_form,
 )
-from ...inference.program_cache import compile_cache
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy
 from .packing import Packing, packing_of
@@ -215,8 +214,7 @@ def add(
 
 def compile_add(programs: Programs, policy: Packed, hierarchy: Hierarchy) -> None:
     """Compile what puts one new action into a spare place."""
-    with compile_cache():
-        _adder(programs, programs.unpack_policy(policy), hierarchy).compile()
+    _adder(programs, programs.unpack_policy(policy), hierarchy).compile()
 
 
 # Made ahead of time: one at a time, for all agents of the process.
@@ -227,9 +225,8 @@ def begin(make: Callable[[], Growth]) -> "Future[Growth]":
     """Begin to make more room in the background, with all programs for it compiled."""
 
     def prepared() -> Growth:
-        with compile_cache():
-            growth = make()
-            growth.compile()
+        growth = make()
+        growth.compile()
         return growth
 
     if not _pool:
@@ -240,6 +237,5 @@ def begin(make: Callable[[], Growth]) -> "Future[Growth]":
 def finished(begun: "Future[Growth] | None", make: Callable[[], Growth]) -> Growth:
     """What was begun in the background, when it is there; or made now, if it was not begun."""
     if begun is None or begun.cancel() or (begun.done() and begun.exception()):
-        with compile_cache():
-            return make()
+        return make()
     return begun.result()

@@ -1,10 +1,10 @@
 """What an agent says of its own accord when its inference has trouble."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...inference import Status
+from ...inference import Status, Trouble
 
 __all__ = ["AgentWarning", "Health"]
 
@@ -31,9 +31,17 @@ class Health:
         """Warn of trouble, once of each kind."""
         found = {kind: n for kind, n in counts.items() if kind not in self._said and n.any()}
         if found:
-            self._said |= set(found)
-            self.warn(f"the agent's posterior has trouble: {Status(found)}; see agent.status()")
+            self._warn(found, f"the agent's posterior has trouble: {Status(found)}")
 
-    def warn(self, message: str) -> None:
-        """Warn, whoever called the agent."""
-        warnings.warn(message, AgentWarning, stacklevel=6)
+    def tell_left_out(self, number: int) -> None:
+        """Warn that the agent went back to a posterior that is sound, once."""
+        if Trouble.NOT_FINITE not in self._said:
+            message = (
+                "the agent's posterior was not finite: it goes on from the last one that was, and "
+                f"{number} observations are left out; check the model and the data"
+            )
+            self._warn([Trouble.NOT_FINITE], message)
+
+    def _warn(self, kinds: Iterable[str], message: str) -> None:
+        self._said.update(kinds)
+        warnings.warn(f"{message}; see agent.status()", AgentWarning, stacklevel=7)

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from ...inference.program_cache import compile_cache
 from ...inference.random import fused_key
 from ..policies.policy import Policy
 from .packing import Packing
@@ -83,12 +82,10 @@ class Programs:
 
     def compile(self, calls: Iterable[Call] = SERVING) -> None:
         """Compile calls that were not compiled yet, without running them."""
-        missing = [call for call in calls if call not in self.compiled]
-        if missing:
-            with compile_cache():
-                for call in missing:
-                    getattr(self, call.program).lower(*self._arguments(call)).compile()
-                    self.compiled.add(call)
+        for call in calls:
+            if call not in self.compiled:
+                getattr(self, call.program).lower(*self._arguments(call)).compile()
+                self.compiled.add(call)
 
     def _arguments(self, call: Call) -> tuple[Any, ...]:
         """The shapes and types of what a program is called with."""

@@ -139,7 +139,7 @@ def _own(policy: Policy, posterior: Any) -> Any:
 
     if form(posterior) != form(expected):
         raise ValueError(
-            f"Agent posterior: got {type(posterior).__name__}, which is no state of {policy!r:.200}; "
-            "expected what its `condition` returns, or that of its backend, with as many actions"
+            f"Agent posterior: got {type(posterior).__name__}, which is no state of this "
+            f"{type(policy).__name__}; expected what its `condition` returns, or that of its backend"
         )
     return jax.tree.map(jnp.copy, posterior)

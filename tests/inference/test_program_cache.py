@@ -41,11 +41,28 @@ print(json.dumps({"counts": counts, "regret": regret}))
 """
 
 
-def play(folder: Path) -> dict:
+# An agent that learns, and a backend on its own.
+SERVE = (
+    PLAY.split("from mixts.bandit")[0]
+    + """
+from mixts.bandit import Agent, LinTS
+from mixts.inference import ClosedForm
+from mixts.models import linear
+
+hierarchy = linear([[1.0], [0.5]], dim=1)
+backend, agent = ClosedForm(hierarchy), Agent(LinTS(hierarchy))
+backend.condition(backend.init(), [[1.0]], [0], [1.0])
+agent.reward(agent.act([1.0]).id, 1.0)
+print(json.dumps({"counts": counts}))
+"""
+)
+
+
+def play(folder: Path, script: str = PLAY) -> dict:
     """What a process of its own compiled and found."""
     settings = {**os.environ, VARIABLE: str(folder), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     ran = subprocess.run(
-        [sys.executable, "-c", PLAY], env=settings, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], env=settings, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
@@ -60,6 +77,12 @@ def test_a_second_process_does_not_compile_again(tmp_path):
     assert second["counts"] == {"hits": len(kept), "misses": 0}
     assert sorted(path.name for path in (tmp_path / "cache").glob("*-cache")) == kept
     assert second["regret"] == first["regret"]
+
+
+def test_nor_do_backends_and_agents(tmp_path):
+    first, second = play(tmp_path, SERVE), play(tmp_path, SERVE)
+    assert second["counts"] == {"hits": sum(first["counts"].values()), "misses": 0}
+    assert first["counts"]["misses"] > 4  # of the backend, and to choose, to learn and to look
 
 
 @pytest.fixture(autouse=True)

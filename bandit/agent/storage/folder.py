@@ -35,7 +35,7 @@ from .snapshot import read_state, write_state
 __all__ = ["AgentFolder", "repeat"]
 
 _CHANGES = frozenset(
-    ["decide", "update", "reward", "add_actions", "remove_actions", "reopen_actions"]
+    ["decide", "update", "reward", "add_actions", "remove_actions", "reopen_actions", "reserve"]
 )
 _KEPT = 2  # snapshots
 

@@ -1,5 +1,7 @@
 """A pytree in few buffers comes out as it went in, bit for bit."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,3 +63,19 @@ def test_equal_structures_have_equal_packings():
     assert make(4) == make(4)
     assert hash(make(4)) == hash(make(4))
     assert make(4) != make(5)
+
+
+def test_numbers_of_python_are_in_the_precision_of_jax():
+    """Such as the scale of a distribution: no warning of a float64 that is not switched on."""
+    tree = {"python": 1.0, "numpy": np.float64(2.0), "array": np.ones(2), "count": 3}
+    packing = packing_of(tree)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = packing.unpack(jax.jit(packing.pack)(tree))
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "python": 1.0,
+        "numpy": 2.0,
+        "array": [1.0, 1.0],
+        "count": 3,
+    }
+    assert found["python"].dtype == jnp.result_type(float)
