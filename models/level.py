@@ -56,8 +56,9 @@ class Level(Declaration):
             default, is False where the scale is learned, unless the family is not a location-scale
             family, and True elsewhere. The attribute is True or False.
         labels: names of the vectors, for agents, tables and pictures: strings, or anything hashable.
-
-    The attribute `is_branching` says whether every vector has one parent at most, as in a tree.
+        branching: whether every vector has one parent at most, as in a tree: then the parent level need
+            not be kept jointly. None, the default, looks at the weights; False keeps it jointly all the
+            same. The attribute is True or False.
 
     Example:
         >>> import numpyro.distributions as dist
@@ -78,7 +79,7 @@ class Level(Declaration):
     family: Callable[[Array, Array], Distribution] | None = eqx.field(default=None, static=True)
     centered: bool | None = eqx.field(default=None, static=True)
     labels: Sequence[Hashable] | None = eqx.field(default=None, static=True)
-    is_branching: bool = eqx.field(init=False, static=True)
+    branching: bool | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
         _check_name(self.name)
@@ -96,8 +97,7 @@ class Level(Declaration):
             raise TypeError(f"{here}: centered is {short(self.centered)}; expected True or False")
         if self.labels is not None:
             self.labels = as_labels(self.labels, self.size, here)
-        arrows = list(self.arrows.values())
-        self.is_branching = not arrows or (len(arrows) == 1 and has_single_arrows(arrows[0]))
+        self.branching = _as_branching(self.branching, list(self.arrows.values()), here)
 
     @property
     def is_linear_gaussian(self) -> bool:
@@ -144,8 +144,10 @@ class Level(Declaration):
         return as_covariance(self.cov, self.size, dim)
 
     def arguments(self) -> dict[str, Any]:
-        """What it was made with: a known cov or a learned scale, and centring that is not the default."""
+        """What it was made with: a known cov or a learned scale, and choices that are not the default."""
         unused = {"scale" if self.scale is None else "cov"}
+        if self.branching or not _are_single(list(self.arrows.values())):
+            unused.add("branching")  # other weights may have other arrows
         if self.centered == is_centered_by_default(self):
             unused.add("centered")  # with another scale the default may be another
         return {name: value for name, value in super().arguments().items() if name not in unused}
@@ -279,6 +281,22 @@ def _as_parents(parents: Any, here: str) -> dict[str, Weights]:
         parent: as_weights(parents[parent], f"{here}: weights for parent '{parent}'")
         for parent in sorted(parents, key=str)
     }
+
+
+def _as_branching(branching: Any, arrows: list[Any], here: str) -> bool:
+    found = _are_single(arrows)
+    if branching is None:
+        return found
+    if not isinstance(branching, bool):
+        raise TypeError(f"{here}: branching is {short(branching)}; expected True or False")
+    if branching and not found and all(is_known(weights.values, 2, 4) for weights in arrows):
+        raise ValueError(f"{here}: branching is True, but some vectors have more than one parent")
+    return branching
+
+
+def _are_single(arrows: list[Any]) -> bool:
+    """Whether every vector is known to have one arrow at most."""
+    return not arrows or (len(arrows) == 1 and has_single_arrows(arrows[0]))
 
 
 def _check_scale(scale: Any, cov: Any, here: str) -> None:

@@ -169,7 +169,7 @@ class _Adder:
         def added(policy: Packed, state: Packed, level: Level, start: Any, count: Any) -> Any:
             unpacked, known = programs.policy.unpack(policy), programs.state.unpack(state)
             above = unpacked.problem
-            alone = Hierarchy([*above.levels[:-1], level], above.reward, above.dim)
+            alone = above.remade(levels=[*above.levels[:-1], level])
             rows = jnp.arange(level.size)
             rows = jnp.where(rows < count, start + rows, programs.num_actions)
             new_policy, new_state = place((unpacked, known), _prior(unpacked, alone), axes, rows)

@@ -4,12 +4,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...inference import Status, Trouble
+from ...inference import Status, Trouble, TroubleWarning
 
 __all__ = ["AgentWarning", "Health"]
 
 
-class AgentWarning(UserWarning):
+class AgentWarning(TroubleWarning):
     """An agent's inference has trouble, such as fits that do not converge; it goes on with what it has.
 
     Each agent warns once of each kind of trouble; `Agent.status` says how often it has occurred.

@@ -107,6 +107,8 @@ def first_state(
 ) -> AgentState:
     """The state of a new agent, which knows what `posterior` knows: by default nothing."""
     key, problem, dtype = fused_key(seed), policy.problem, jnp.result_type(float)
+    observations = ObservationLog.empty(settings.keep, problem.dim, problem.num_actions, dtype)
+    observations.from_prior = posterior is None
     if posterior is None:
         posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
     else:
@@ -121,7 +123,7 @@ def first_state(
         labels=labels_of(labels, problem),
         is_open=np.ones(problem.num_actions, bool),
         decisions=DecisionLog.empty(settings.keep, problem.dim, dtype),
-        observations=ObservationLog.empty(settings.keep, problem.dim, problem.num_actions, dtype),
+        observations=observations,
         counts=dict.fromkeys(COUNTED, 0),
         settings=settings,
         made_with=fingerprint(policy),

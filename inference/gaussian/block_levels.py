@@ -147,7 +147,7 @@ def in_blocks(hierarchy: Hierarchy) -> int:
     levels, count = hierarchy.levels, 0
     while count + 1 < len(levels):
         below, level = levels[-1 - count], levels[-2 - count]
-        is_tree = below.is_branching and below.link is None
+        is_tree = below.branching and below.link is None
         if not is_tree or level.covariance(hierarchy.dim).is_joint:
             break
         count += 1

@@ -64,6 +64,7 @@ def newcomers(
     level = Level(
         actions.name,
         size,
+        branching=_as_branching(actions, parents),
         parents=parents,
         mean=actions.mean if mean is None else mean,
         cov=actions.cov if cov is None else cov,
@@ -71,6 +72,16 @@ def newcomers(
     )
     level.check({level.name: level.size for level in hierarchy.levels}, dim)
     return level
+
+
+def _as_branching(actions: Level, parents: dict[str, Any]) -> bool:
+    """Whether new actions are kept as those of a tree: as the others are."""
+    if actions.branching and not Level(actions.name, 1, parents=parents).branching:
+        raise ValueError(
+            f"every action of level '{actions.name}' has one parent at most, and some of the new ones have "
+            "more; declare a hierarchy with all of them and migrate the agent to it"
+        )
+    return bool(actions.branching)
 
 
 def _as_declared(hierarchy: Hierarchy, weights: Any) -> dict[str, Any]:
@@ -178,7 +189,7 @@ def same_form(hierarchy: Hierarchy, level: Level, size: int) -> Level | None:
     if changes:
         level = level.remade(**changes)
     if size > level.size:
-        alone = Hierarchy([*hierarchy.levels[:-1], level], hierarchy.reward, dim)
+        alone = hierarchy.remade(levels=[*hierarchy.levels[:-1], level])
         level = extend(alone, None, level.size, size).actions
     shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(part)] for part in (level, actions)]
     shared_or_own = [

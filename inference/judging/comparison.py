@@ -234,7 +234,7 @@ class _Measured(NamedTuple):
 def _measure(
     name: str,
     backend: Backend[Any],
-    hierarchy: Hierarchy,
+    hierarchy: Hierarchy | Program,
     data: Data,
     context: Array,
     draws: int,

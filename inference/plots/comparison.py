@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 
 from ...models import Level
 from ...models.picture.look import COLOURS, INK, MARKERS, blank, one_line
+from ..programs.by_hand import Site
 from .posterior import name_rows
 
 if TYPE_CHECKING:
@@ -74,11 +75,11 @@ def _likeliest(best: np.ndarray) -> list[int]:
     return chosen[np.argsort(-best[chosen, 0], kind="stable")].tolist()
 
 
-def _first(level: Level, levels: int) -> range:
+def _first(level: Level | Site, levels: int) -> range:
     return range(min(level.size, max(MOST_ABOVE // levels, 1)))
 
 
-def _label(level: Level, vector: int) -> str:
+def _label(level: Level | Site, vector: int) -> str:
     return one_line(level.label_of(vector), LONGEST_LABEL)
 
 
@@ -109,7 +110,7 @@ def _look(style: _Style) -> dict[str, Any]:
 def _forest(
     axes: Axes,
     comparison: "Comparison",
-    rows: list[tuple[Level, int]],
+    rows: list[tuple[Level | Site, int]],
     limits: tuple[float, float],
 ) -> None:
     """Means and intervals of the first numbers of some vectors; beyond the limits, hollow marks."""
@@ -131,7 +132,7 @@ def _forest(
 
 
 def _numbers(
-    comparison: "Comparison", name: str, rows: list[tuple[Level, int]]
+    comparison: "Comparison", name: str, rows: list[tuple[Level | Site, int]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means and ends of intervals of the first numbers of some vectors."""
     mean, ends = comparison.posteriors[name].mean, comparison.intervals[name]
@@ -139,7 +140,7 @@ def _numbers(
     return np.array([mean[level.name][vector, 0] for level, vector in rows]), low, high
 
 
-def _limits(comparison: "Comparison", rows: list[tuple[Level, int]]) -> tuple[float, float]:
+def _limits(comparison: "Comparison", rows: list[tuple[Level | Site, int]]) -> tuple[float, float]:
     """Room for all intervals, unless a backend is so wrong that the others would become dots."""
     ends = np.array([_numbers(comparison, name, rows)[1:] for name in comparison.posteriors])
     ends = np.where(np.isfinite(ends), ends, np.nan_to_num(ends[0]))

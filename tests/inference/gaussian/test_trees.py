@@ -14,6 +14,7 @@ from hierarchies import Few, Group, Model, covariance
 from mixts.inference import ClosedForm, Laplace, log_evidence
 from mixts.inference.gaussian.block_levels import BlockLevels, in_blocks
 from mixts.inference.gaussian.joint_levels import joint_levels
+from mixts.inference.gaussian.new_actions import newcomers
 from mixts.models import Data, Gaussian, Hierarchy, Level, Poisson, Sparse
 from tolerance import tolerance
 
@@ -170,6 +171,24 @@ def test_which_levels_are_kept_in_blocks():
     assert count(Sparse([[0], [1], [1]], [[1.0], [2.0], [0.0]])) == 1
     assert count(Sparse([[0, 1], [1, 0], [1, 0]], [[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])) == 1
     assert count([[1, 0], [0, 0], [0, 2]], cov=[[1.0, 0.5], [0.5, 1.0]]) == 0
+
+
+def test_a_tree_may_be_kept_jointly():
+    level = Level("item", 2, parents={"top": np.eye(2)}, branching=False)
+    assert not level.remade(cov=0.5).branching
+    assert not level.remade(branching=None, parents={"top": np.ones((2, 2))}).branching
+    assert Level("item", 2, parents={"top": np.eye(2)}).remade(cov=0.5).branching
+    with pytest.raises(ValueError, match="branching is True, but some vectors have more than one"):
+        Level("item", 2, parents={"top": np.ones((2, 2))}, branching=True)
+    with pytest.raises(TypeError, match="branching is 'yes'; expected True or False"):
+        Level("item", 2, branching="yes")
+
+
+def test_new_actions_of_a_tree_have_one_parent():
+    hierarchy = TREES["clusters"].hierarchy()
+    newcomers(hierarchy, None, [[0.0, 1.0, 0.0]], mean=[[0.0]], cov=[[[1.0]]])
+    with pytest.raises(ValueError, match="some of the new ones have more"):
+        newcomers(hierarchy, None, [[0.5, 0.5, 0.0]], mean=[[0.0]], cov=[[[1.0]]])
 
 
 def test_a_tree_too_large_for_a_joint_covariance():
