@@ -220,21 +220,26 @@ class Nuts(ProgramBackend[NutsState]):
 
     def status(self, state: NutsState) -> Status:
         """Rejected observations, divergences, and whether chains stand still, disagree or are too short."""
-        chains, draws = state.chains, _flat(self, state)
-        stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
-        made = jnp.maximum(state.transitions, 1)
-        counts = {
-            Trouble.REJECTED: state.rejected,
-            Trouble.DIVERGING: _beyond(0.01 * made, state.divergences),
-            Trouble.STUCK: jnp.sum(stuck | stand_still(draws)),
-            Trouble.UNMIXED: num_unmixed(draws, state.seen[0] == state.seen[-1]),
-            Trouble.CORRELATED: num_correlated(draws),
-            Trouble.SATURATED: _beyond(0.1 * made, state.saturated),
-        }
-        return Status(counts)
+        return _status(self, state)
 
     def __repr__(self) -> str:
         return f"Nuts({self.target.source!r}, chains={self.chains}, steps={self.steps})"
+
+
+@jax.jit
+def _status(backend: Nuts, state: NutsState) -> Status:
+    chains, draws = state.chains, _flat(backend, state)
+    stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
+    made = jnp.maximum(state.transitions, 1)
+    counts = {
+        Trouble.REJECTED: state.rejected,
+        Trouble.DIVERGING: _beyond(0.01 * made, state.divergences),
+        Trouble.STUCK: jnp.sum(stuck | stand_still(draws)),
+        Trouble.UNMIXED: num_unmixed(draws, state.seen[0] == state.seen[-1]),
+        Trouble.CORRELATED: num_correlated(draws),
+        Trouble.SATURATED: _beyond(0.1 * made, state.saturated),
+    }
+    return Status(counts)
 
 
 def _beyond(limit: Array, count: Array) -> Array:
@@ -278,7 +283,8 @@ def _advance(backend: Nuts, buffer: Buffer, chains: Any, count: Any, *, keep: in
     This takes by far the longest to compile. Outside `jit` all callers therefore keep the same number
     of positions, and share one compiled program.
     """
-    step, _ = _adapting(backend, buffer, chains)  # only to set the kernel up
+    begin, step = _kernel(backend, buffer)
+    jax.vmap(begin)(chains.z, chains.rng_key)  # only to set the kernel up
 
     longest = 2**backend.max_depth - 1
 
@@ -364,47 +370,75 @@ def _picked(key: Array, banks: list[Position], *, n: int) -> Position:
     return jax.tree.map(lambda leaf: leaf[order], positions)
 
 
-def _adapting(backend: Nuts, buffer: Buffer, chains: Any) -> tuple[Any, Any]:
-    """The kernel's step on new observations, and the chains about to adapt to them."""
-    begin, step = _kernel(backend, buffer)
+# Outside `jit` the functions below are compiled one by one, so that `init`, `update` and `condition` share
+# those that hold the program and its gradient.
+
+
+@jax.jit
+def _begun(
+    backend: Nuts, buffer: Buffer, starts: Position, keys: Array, sizes: Array, masses: Array
+) -> Any:
+    """Chains about to adapt to the observations."""
+    return jax.vmap(_kernel(backend, buffer)[0])(starts, keys, sizes, masses)
+
+
+def _adapting(backend: Nuts, buffer: Buffer, chains: Any) -> Any:
+    """The same chains about to adapt to new observations."""
     sizes, masses = chains.adapt_state.step_size, chains.adapt_state.inverse_mass_matrix
-    return step, jax.vmap(begin)(chains.z, chains.rng_key, sizes, masses)
+    return _begun(backend, buffer, chains.z, chains.rng_key, sizes, masses)
+
+
+def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
+    """Chains at draws of the prior, about to adapt to it."""
+    buffer, *begin, zero = _prior(backend, key, capacity=capacity)
+    chains = _begun(backend, buffer, *begin)
+    return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
 
 
 @partial(jax.jit, static_argnames="capacity")
-def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
-    """Chains at draws of the prior, about to adapt to it."""
+def _prior(backend: Nuts, key: Array, *, capacity: int) -> tuple[Any, ...]:
+    """An empty buffer; draws of the prior, keys, step sizes and masses of chains; and zero."""
     buffer = empty(capacity, backend.target.dim)
     key_start, key_chains = jax.random.split(key)
     split = partial(jax.random.split, num=backend.chains)
     starts = jax.vmap(lambda k: backend.target.start(k, buffer))(split(key_start))
-    begin, _ = _kernel(backend, buffer)
-    chains = jax.vmap(begin)(starts, split(key_chains))
-    zero = jnp.zeros((), jnp.int32)
-    return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(starts))
+    mass = jnp.eye(size) if backend.dense_mass else jnp.ones(size)
+    masses = jnp.broadcast_to(mass, (backend.chains, *mass.shape))
+    sizes = jnp.ones(backend.chains)
+    return buffer, starts, split(key_chains), sizes, masses, jnp.zeros((), jnp.int32)
 
 
-@partial(jax.jit, static_argnames="is_batch")
-def _observe(backend: Nuts, state: NutsState, *rows: Array, is_batch: bool) -> NutsState:
+def _observe(backend: Nuts, state: NutsState, *rows: Any, is_batch: bool) -> NutsState:
     """The state with more observations.
 
     The chains are about to adapt to a batch, and to one observation if observations have doubled.
     """
-    buffer, rejected = record(state.buffer, backend.target.num_actions, *rows)
-    state = state._replace(buffer=buffer, rejected=state.rejected + rejected)
-    _, adapting = _adapting(backend, buffer, state.chains)
+    state = _recorded(backend, state, *rows)
+    adapting = _adapting(backend, state.buffer, state.chains)
     if is_batch:
-        return state._replace(chains=adapting, adapted_at=buffer.num_observations)
+        return state._replace(chains=adapting, adapted_at=state.buffer.num_observations)
+    return _informed(backend, state, adapting)
+
+
+@jax.jit
+def _recorded(backend: Nuts, state: NutsState, *rows: Array) -> NutsState:
+    buffer, rejected = record(state.buffer, backend.target.num_actions, *rows)
+    return state._replace(buffer=buffer, rejected=state.rejected + rejected)
+
+
+@jax.jit
+def _informed(backend: Nuts, state: NutsState, adapting: Any) -> NutsState:
+    """The chains that go on, unless observations have doubled: then those that adapt anew."""
+    seen = state.buffer.num_observations
     # The chains' energies and gradients are those of the old observations.
     chains = state.chains._replace(
         potential_energy=adapting.potential_energy, z_grad=adapting.z_grad
     )
-    has_doubled = buffer.num_observations >= 2 * state.adapted_at
-    readapt = has_doubled & (chains.i >= backend.warmup).all()
+    readapt = (seen >= 2 * state.adapted_at) & (chains.i >= backend.warmup).all()
     chains = jax.tree.map(
         lambda new, old: jax.lax.select(jnp.broadcast_to(readapt, new.shape), new, old),
         adapting._replace(rng_key=chains.rng_key),
         chains,
     )
-    adapted_at = jnp.where(readapt, buffer.num_observations, state.adapted_at)
-    return state._replace(chains=chains, adapted_at=adapted_at)
+    return state._replace(chains=chains, adapted_at=jnp.where(readapt, seen, state.adapted_at))
