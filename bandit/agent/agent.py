@@ -4,28 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from ...inference import Posterior, Status
 from ...inference.gaussian.new_actions import newcomers
 from ...models import Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
-from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
-from .action_names import ActionNames, Position
-from .decisions import ActionProbabilities, AgentError, Decision, Decisions, Label
-from .engine import Engine
-from .inputs import Checks, are_many, as_id, as_ids, as_log, as_size, how_many_new
+from .action_names import Position
+from .decisions import AgentError, Decision, Decisions, Label
+from .inputs import are_many, as_id, as_ids, as_log, as_size, how_many_new
+from .knowledge import AgentKnowledge
 from .migration import check_all_are_kept, moved_state
-from .state import AgentState, checked_settings, first_state
-from .storage.durable import DurableAgent, Recorder, recorded
-from .views import action_moments, as_frame, expected_rewards, shown_policy, shown_posterior
+from .state import checked_settings, first_state
+from .storage.durable import recorded
 
 __all__ = ["Agent"]
 
 
-class Agent(DurableAgent):
+class Agent(AgentKnowledge):
     """A policy with a memory: one object that threads can share.
 
     `act` chooses an action and returns a `Decision` with an id. Its reward is given by that id, once,
@@ -85,113 +81,9 @@ class Agent(DurableAgent):
                 "ThompsonSampling(ClosedForm(hierarchy))"
             )
         settings = checked_settings(keep, propensity_draws, forget, forget_every)
-        self._start(first_state(policy, seed, labels, settings, posterior))
+        self.start(first_state(policy, seed, labels, settings, posterior))
         if data is not None:
             self._learn(*as_log(data, policy.problem))
-
-    @classmethod
-    def restore(cls, state: AgentState) -> "Agent":
-        """An agent that continues from a state as the one it was copied from would."""
-        agent = cls.__new__(cls)
-        agent._start(state)
-        return agent
-
-    def _start(self, state: AgentState) -> None:
-        self.recorder = Recorder(state.counts)
-        self.engine = Engine(state.key, state.policy, state.posterior, state.settings)
-        self._settings, self._made_with = state.settings, state.made_with
-        self._log, self._observations = state.decisions.copy(), state.observations.copy()
-        self._names = ActionNames(state.labels, state.is_open, self.engine.capacity)
-        self._checks = Checks(state.policy.problem, self.engine.dtype)
-
-    def state(self) -> AgentState:
-        """A copy of everything the agent knows."""
-        with self.recorder.lock:
-            return AgentState(
-                key=np.asarray(self.engine.key),
-                policy=self.engine.policy,
-                posterior=self.engine.posterior(),
-                labels=None if self._names.labels is None else tuple(self._names.labels),
-                is_open=self._names.is_open.copy(),
-                decisions=self._log.copy(),
-                observations=self._observations.copy(),
-                counts=dict(self.recorder.counts),
-                settings=self._settings,
-                made_with=self._made_with,
-            )
-
-    @property
-    def policy(self) -> Policy:
-        """The policy, of all actions there have been, with their labels; removed ones are among them."""
-        with self.recorder.lock:
-            policy, names = self.engine.policy, self._names
-            return shown_policy(policy, len(names), names.labels)
-
-    @property
-    def labels(self) -> list[Label]:
-        """The actions that may be chosen, in the order of their numbers: names, or the numbers."""
-        with self.recorder.lock:
-            return [self._names.name(number) for number in self._names.open.tolist()]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What has happened so far.
-
-        `decisions` made, `observations` learned from, decisions that `expired` without a reward; and
-        rewards refused because their decision was `unknown`, had expired (`too_late`) or had its
-        reward already (`duplicate`), and calls `refused` for any other reason.
-        """
-        with self.recorder.lock:
-            return {"decisions": self._log.made} | self.recorder.counts
-
-    def status(self) -> Status:
-        """What went wrong in the policy's inference so far; see `Backend.status`.
-
-        The agent looks at it from time to time, and warns once of each kind (`AgentWarning`). An
-        observation after which scores would not be numbers is left out and counted as `not_finite`.
-        """
-        with self.recorder.lock:
-            return self.engine.status()
-
-    def posterior(self) -> Posterior:
-        """What is known of every level, and draws from it.
-
-        Row `i` of the actions is the action at position `i`, with its label; removed ones are there too,
-        for they may come back. See `summary` for those that may be chosen.
-        """
-        with self.recorder.lock:
-            policy, names = self.engine.policy, self._names
-            known = policy.posterior(self.engine.posterior())
-            return shown_posterior(known, len(names), names.labels)
-
-    @recorded
-    def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:
-        """A table of the actions that may be chosen, by name.
-
-        Its columns are `mean` and `sd`, the posterior mean and standard deviation of the reward that an
-        action is expected to have in the context; `rewards`, how many rewards of it were learned from;
-        and `best`, the share of `draws` draws in which it is the best of all.
-
-        Args:
-            context: as in `act`; by default the mean of the contexts that were learned from and kept.
-            draws: how many draws `best` is estimated from, with a standard error of at most
-                `0.5 / sqrt(draws)`.
-        """
-        names, seen = self._names, self._observations
-        if context is None and seen.made:
-            context = seen.newest()[0].mean(0)
-        elif context is None and self._checks.dim == 1:
-            context = np.ones(1)
-        if context is None:
-            raise AgentError(
-                "there are no observations yet whose mean context could be used; give a context"
-            )
-        known = action_moments(self.engine.policy.posterior(self.engine.posterior()))
-        x, of = self._checks.context(context, names), names.open
-        mean, sd = expected_rewards(self._checks.family, x, *(part[of] for part in known))
-        best = self.probabilities(x, draws).probability
-        columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
-        return as_frame([names.name(i) for i in of.tolist()], columns)
 
     # Choosing.
 
@@ -206,8 +98,8 @@ class Agent(DurableAgent):
             eligible: which actions may be chosen: names, a `Position`, or (K,) of True and False in the
                 order of `labels`, or by name. By default all.
         """
-        log, names = self._log, self._names
-        x = self._checks.context(context, names)
+        log, names = self.decisions, self.names
+        x = self.checks.context(context, names)
         full = x if x.ndim == 1 else names.spread(x)
         index, probability = self.engine.choose(log.made, full, names.allowed(eligible))
         x, is_plain = (x, eligible is None) if x.ndim == 1 else (full[index], False)
@@ -227,11 +119,11 @@ class Agent(DurableAgent):
 
         Their probabilities, where they are logged, are those of each action in its place.
         """
-        x = self._names.spread(self._checks.context(context, self._names))
-        allowed = self._names.allowed(eligible)
+        x = self.names.spread(self.checks.context(context, self.names))
+        allowed = self.names.allowed(eligible)
         size = as_size(size, int(np.count_nonzero(allowed)))
-        self._log.check_fits(size)
-        chosen, probabilities = self.engine.choose_slate(self._log.made, x, allowed, size)
+        self.decisions.check_fits(size)
+        chosen, probabilities = self.engine.choose_slate(self.decisions.made, x, allowed, size)
         own = x[chosen] if x.ndim == 2 else np.broadcast_to(x, (size, len(x)))
         return self._decide(own, chosen, probabilities, is_plain=False)
 
@@ -245,11 +137,11 @@ class Agent(DurableAgent):
             contexts: (n, d), or (n, K, d) with a row for each action of `labels`.
             eligible: which actions may be chosen in all of them, as in `act`.
         """
-        x = self._checks.contexts(contexts, self._names)
-        allowed = self._names.allowed(eligible)
-        self._log.check_fits(len(x))
-        full = x if x.ndim == 2 else self._names.spread(x)
-        chosen, probabilities = self.engine.choose_many(self._log.made, full, allowed)
+        x = self.checks.contexts(contexts, self.names)
+        allowed = self.names.allowed(eligible)
+        self.decisions.check_fits(len(x))
+        full = x if x.ndim == 2 else self.names.spread(x)
+        chosen, probabilities = self.engine.choose_many(self.decisions.made, full, allowed)
         own = x if x.ndim == 2 else full[np.arange(len(x)), chosen]
         is_plain = x.ndim == 2 and eligible is None
         return self._decide(own, chosen, probabilities, is_plain=is_plain)
@@ -264,14 +156,14 @@ class Agent(DurableAgent):
         """Record and log decisions: the context (n, d) of each chosen action (n,); see `DecisionLog`."""
         columns = {"contexts": contexts, "actions": actions, "probabilities": probabilities}
         self.recorder.record("decide", **columns, is_plain=is_plain)
-        ids = self._log.made + np.arange(len(actions))
-        self.recorder.counts["expired"] += self._log.append(**columns, is_plain=is_plain)
-        return Decisions(ids, actions, probabilities, self._names.labels)
+        ids = self.decisions.made + np.arange(len(actions))
+        self.recorder.counts["expired"] += self.decisions.append(**columns, is_plain=is_plain)
+        return Decisions(ids, actions, probabilities, self.names.labels)
 
     def redo(self, change: str, arguments: dict[str, Any]) -> None:
         """Make a change again that was read from a journal."""
         if change == "decide":
-            self._checks.decided(**arguments, K=len(self._names))
+            self.checks.decided(**arguments, K=len(self.names))
             with self.recorder.lock:
                 self._decide(**arguments)
         else:
@@ -284,40 +176,6 @@ class Agent(DurableAgent):
                 arguments[positions[change]] = Position(arguments[positions[change]])
             getattr(self, change)(**arguments)
 
-    @recorded
-    def probabilities(
-        self, context: Any, draws: int = 1000, *, eligible: Any = None
-    ) -> ActionProbabilities:
-        """How likely each action of `labels` is to be chosen now, from `draws` draws.
-
-        The draws are those from which the probability of the next decision would be estimated, if it
-        is logged: where `n` of N draws choose the action of the decision, the log has
-        `(n + 1) / (N + 1)`, the decision itself included. So it is never zero.
-        """
-        x = self._names.spread(self._checks.context(context, self._names))
-        draws = as_count(draws, "probabilities draws")
-        counts = self.engine.tally(self._log.made, x, self._names.allowed(eligible), draws)
-        return ActionProbabilities.estimated(counts[0, self._names.open], draws)
-
-    def log(self) -> LoggedDecisions:
-        """The decisions that are kept and have their reward, the oldest first, for `off_policy_value`.
-
-        Propensities are there if the agent was made with `propensity_draws`. The log has the context
-        of the chosen action alone; so where a decision was made in contexts (K, d), among some actions
-        only or for a slate, it cannot say what another policy would have done, and `contexts` is None:
-        find what the application knows of the decisions by their ids.
-        """
-        with self.recorder.lock:
-            ids, found = self._log.rewarded()
-        is_logged = self._settings.propensity_draws is not None
-        return LoggedDecisions(
-            contexts=found["contexts"] if found["is_plain"].all() else None,
-            actions=found["actions"],
-            rewards=found["rewards"],
-            propensities=found["probabilities"] if is_logged else None,
-            ids=ids,
-        )
-
     # Learning.
 
     @recorded
@@ -327,7 +185,7 @@ class Agent(DurableAgent):
         Actions are given by their labels, by numbers where there are no labels, or by a `Position`;
         those that were removed may still be learned from.
         """
-        checks, names = self._checks, self._names
+        checks, names = self.checks, self.names
         if type(reward) is not float and are_many(reward, "rewards"):
             x, chosen, y = (
                 checks.contexts(context, names),
@@ -357,15 +215,15 @@ class Agent(DurableAgent):
         If one of many is refused, none is learned. Rewards of decisions for an action that was removed
         since still count: they are evidence of the effects it shares.
         """
-        log = self._log
+        log = self.decisions
         if type(decision) is not int and are_many(decision, "ids"):
-            ids, y = as_ids(decision), self._checks.rewards(reward)
+            ids, y = as_ids(decision), self.checks.rewards(reward)
             if len(ids) != len(y):
                 raise AgentError(f"got {len(ids)} ids and {len(y)} rewards; expected as many")
             rows = log.find(ids)
             actions = log.actions[rows]
         else:
-            ids, y = as_id(decision), self._checks.reward(reward)
+            ids, y = as_id(decision), self.checks.reward(reward)
             rows = log.find_one(ids)
             actions = int(log.actions[rows])
         self.recorder.record("reward", decision=ids, reward=y)
@@ -377,7 +235,7 @@ class Agent(DurableAgent):
         Decisions are marked as rewarded and observations counted if they are learned, and else not:
         Control-C may come at any call.
         """
-        engine, counts, log = self.engine, self.recorder.counts, self._log
+        engine, counts, log = self.engine, self.recorder.counts, self.decisions
         is_one = type(rewards) is float
         n, learn = (1, engine.learn_one) if is_one else (len(rewards), engine.learn)
         engine.reserve(n)
@@ -393,7 +251,7 @@ class Agent(DurableAgent):
                 if rows is not None:
                     log.rewards[rows] = np.nan
             raise
-        self._observations.append(contexts, actions, rewards)
+        self.observations.append(contexts, actions, rewards)
 
     # Room, and programs for it.
 
@@ -406,8 +264,8 @@ class Agent(DurableAgent):
         rewards = rewards and as_count(rewards, "reserve rewards")
         actions = actions and as_count(actions, "reserve actions")
         if actions:
-            self.engine.make_places(len(self._names) + actions)
-            self._names.resize(self.engine.capacity)
+            self.engine.make_places(len(self.names) + actions)
+            self.names.resize(self.engine.capacity)
         self.engine.make_room(rewards)
         self.recorder.record("reserve", rewards=rewards, actions=actions)
 
@@ -456,7 +314,7 @@ class Agent(DurableAgent):
         Returns:
             The labels, or numbers, of the new actions.
         """
-        hierarchy, names = self.engine.problem, self._names
+        hierarchy, names = self.engine.problem, self.names
         if not isinstance(hierarchy, Hierarchy):
             raise TypeError("a program written by hand has the actions that it has; add none")
         start = len(names)
@@ -477,7 +335,7 @@ class Agent(DurableAgent):
         )
         self.engine.install(*extended)
         names.add(new_labels, level.size)
-        self._observations.make_room_for_actions(len(names))
+        self.observations.make_room_for_actions(len(names))
         return [names.name(start + i) for i in range(level.size)]
 
     @recorded
@@ -488,16 +346,16 @@ class Agent(DurableAgent):
         later will add to it. Their positions and labels are not given to others: `reopen_actions`
         brings them back.
         """
-        numbers = self._names.check_closing(actions)
+        numbers = self.names.check_closing(actions)
         self.recorder.record("remove_actions", actions=numbers)
-        self._names.set_open(numbers, False)
+        self.names.set_open(numbers, False)
 
     @recorded
     def reopen_actions(self, actions: Any) -> None:
         """Let removed actions be chosen again, under their labels, with all that is known of them."""
-        numbers = self._names.check_opening(actions)
+        numbers = self.names.check_opening(actions)
         self.recorder.record("reopen_actions", actions=numbers)
-        self._names.set_open(numbers, True)
+        self.names.set_open(numbers, True)
 
     def migrate(
         self, policy: Policy, *, labels: Sequence[Label] | None = None, partial: bool = False
@@ -534,6 +392,6 @@ class Agent(DurableAgent):
     def __repr__(self) -> str:
         counts = self.counts
         return (
-            f"Agent({len(self._names.open)} actions, {counts['decisions']} decisions, "
+            f"Agent({len(self.names.open)} actions, {counts['decisions']} decisions, "
             f"{counts['observations']} observations)"
         )
