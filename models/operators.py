@@ -58,18 +58,8 @@ class Operator(eqx.Module):
         """`C_l' v` for each parent of one vector."""
 
     @abstractmethod
-    def press(self, i: Int[Array, ""], M: Float[Array, "d d"]) -> Float[Array, "m d d"]:
-        """`C_l' M C_l` for each parent of one vector."""
-
-    @abstractmethod
     def push(self, i: Int[Array, ""], roots: Float[Array, "m d e"]) -> Float[Array, "m d e"]:
         """`C_l Q_l` for each parent of one vector."""
-
-    @abstractmethod
-    def add_up(
-        self, M: Float[Array, "K d d"], k: Float[Array, "K d"], num_parents: int
-    ) -> tuple[Float[Array, "P d d"], Float[Array, "P d"]]:
-        """`sum_i C_il' M_i C_il` and `sum_i C_il' k_i` for every parent `l`."""
 
     @abstractmethod
     def check(self, size: int, num_parents: int, dim: int, what: str) -> None:
@@ -100,9 +90,6 @@ class NumberWeights(Operator):
 
     def pull(self, i: Int[Array, ""], v: Float[Array, " d"]) -> Float[Array, "m d"]:
         return self.values[i][:, None] * v
-
-    def press(self, i: Int[Array, ""], M: Float[Array, "d d"]) -> Float[Array, "m d d"]:
-        return jnp.square(self.values[i])[:, None, None] * M
 
     def push(self, i: Int[Array, ""], roots: Float[Array, "m d e"]) -> Float[Array, "m d e"]:
         return self.values[i][:, None, None] * roots
@@ -161,11 +148,6 @@ class Scalars(_Dense, NumberWeights):
     def mix_one(self, i: Int[Array, ""], parents: Float[Array, "P d"]) -> Float[Array, " d"]:
         return self.values[i] @ parents
 
-    def add_up(
-        self, M: Float[Array, "K d d"], k: Float[Array, "K d"], num_parents: int
-    ) -> tuple[Float[Array, "P d d"], Float[Array, "P d"]]:
-        return jnp.einsum("kl,kde->lde", self.values**2, M), self.values.T @ k
-
     def sizes(self) -> np.ndarray:
         return np.asarray(self.values, float)
 
@@ -185,18 +167,8 @@ class Matrices(_Dense):
     def pull(self, i: Int[Array, ""], v: Float[Array, " d"]) -> Float[Array, "P d"]:
         return jnp.einsum("mde,d->me", self.values[i], v)
 
-    def press(self, i: Int[Array, ""], M: Float[Array, "d d"]) -> Float[Array, "P d d"]:
-        return jnp.einsum("mde,df,mfg->meg", self.values[i], M, self.values[i])
-
     def push(self, i: Int[Array, ""], roots: Float[Array, "P d e"]) -> Float[Array, "P d e"]:
         return self.values[i] @ roots
-
-    def add_up(
-        self, M: Float[Array, "K d d"], k: Float[Array, "K d"], num_parents: int
-    ) -> tuple[Float[Array, "P d d"], Float[Array, "P d"]]:
-        left = jnp.einsum("klde,kdf->klef", self.values, M)
-        precision = jnp.einsum("klef,klfg->leg", left, self.values)
-        return precision, jnp.einsum("klde,kd->le", self.values, k)
 
     def sizes(self) -> np.ndarray:
         return np.linalg.norm(np.asarray(self.values, float), ord=2, axis=(2, 3))

@@ -14,7 +14,6 @@ A user writes arrays, `Sparse` and distributions; `as_operator` makes an operato
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -105,22 +104,6 @@ class Sparse(NumberWeights, Declaration):
 
     def parents_of(self, i: Int[Array, ""]) -> Int[Array, " m"]:
         return self.indices[i]
-
-    def add_up(
-        self, M: Float[Array, "K d d"], k: Float[Array, "K d"], num_parents: int
-    ) -> tuple[Float[Array, "P d d"], Float[Array, "P d"]]:
-        def add_column(sums: tuple[Array, Array], column: tuple[Array, Array]):
-            (precision, information), (where, b) = sums, column
-            return (
-                precision.at[where].add(jnp.square(b)[:, None, None] * M),
-                information.at[where].add(b[:, None] * k),
-            ), None
-
-        zeros = (
-            jnp.zeros((num_parents, *M.shape[1:]), M.dtype),
-            jnp.zeros((num_parents, k.shape[1]), k.dtype),
-        )
-        return jax.lax.scan(add_column, zeros, (self.indices.T, self.values.T))[0]
 
     def check(self, size: int, num_parents: int, dim: int, what: str) -> None:
         if len(self.indices) != size:

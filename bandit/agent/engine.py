@@ -16,22 +16,14 @@ from ...inference.observation import PADDING
 from ...inference.program_cache import keep_programs
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy
+from . import growth
 from .decisions import AgentError
-from .growth import (
-    Growth,
-    add,
-    begin,
-    compile_add,
-    extension,
-    finished,
-    more_actions,
-    more_rewards,
-)
 from .health import Health
 from .packing import packing_of
 from .programs import SERVING, Call, Packed, Programs, programs_for
 from .requests import (
     HEAD,
+    best_of,
     packed_observation,
     packed_observations,
     packed_request,
@@ -153,7 +145,7 @@ class Engine:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(size,) the best actions of one draw, the best first, and the probability of each there."""
         scores = self._sound(partial(self._scores, number, context, allowed))
-        chosen = _best(scores[None], size)[0]
+        chosen = best_of(scores[None], size)[0]
         estimate = self._estimated if self._draws else lambda *_: None
         return chosen, estimate(number, context, allowed, chosen)
 
@@ -184,7 +176,7 @@ class Engine:
             further = (start + np.arange(padded_size(n))).astype(np.uint32)
             self._programs.compile([Call("scores_of_draws", len(further), context.ndim == 2)])
             scores = self._sound(partial(self._scores_of_draws, request, allowed, further))
-            np.add.at(counts, (np.arange(top), _best(scores[:n], top)), 1)
+            np.add.at(counts, (np.arange(top), best_of(scores[:n], top)), 1)
         return counts
 
     def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
@@ -332,16 +324,16 @@ class Engine:
         self.make_places(start + level.size)
         if 4 * (start + level.size) > 3 * self.capacity:
             self._begin("actions", 2 * self.capacity)
-        added = add(self._programs, self._policy, self.problem, level)
+        added = growth.add(self._programs, self._policy, self.problem, level)
         if added is not None:
             policy, state = added(self._policy, self.packed_state, start)
             return self._programs, policy, state, added(self._policy, self._good, start)[1]
         self.look()
         hierarchy = extend(self.policy.problem, level, start, self.capacity)
         is_new = np.arange(self.capacity) >= start
-        growth = extension(self._programs, self._policy, hierarchy, is_new)
-        policy, state = growth.move(self._policy, self.packed_state)
-        return growth.programs, policy, state, state
+        larger = growth.extension(self._programs, self._policy, hierarchy, is_new)
+        policy, state = larger.move(self._policy, self.packed_state)
+        return larger.programs, policy, state, state
 
     def install(self, programs: Programs, policy: Packed, state: Packed, good: Packed) -> None:
         """Continue with another policy and state, and with the same observations since it was sound."""
@@ -374,7 +366,7 @@ class Engine:
         if self._room is not None:
             self._begin("rewards", 2 * self._places)
         if isinstance(self.problem, Hierarchy) and self._can_be_extended():
-            compile_add(self._programs, self._policy, self.problem)
+            growth.compile_add(self._programs, self._policy, self.problem)
             self._begin("actions", 2 * self.capacity)
 
     def _can_be_extended(self) -> bool:
@@ -387,26 +379,19 @@ class Engine:
     def _begin(self, what: str, size: int) -> None:
         """Begin to compile the programs for more room in the background."""
         if what not in self._begun:
-            self._begun[what] = size, begin(self._maker(what, size))
+            self._begun[what] = size, growth.begin(self._maker(what, size))
 
     def _grow(self, what: str, size: int) -> None:
         """Go on with more room, for which programs begun in the background are ready or nearly."""
         prepared, begun = self._begun.get(what, (0, None))
-        growth = finished(begun if prepared == size else None, self._maker(what, size))
+        larger = growth.finished(begun if prepared == size else None, self._maker(what, size))
         others = {kind: there for kind, (there, _) in self._begun.items() if kind != what}
         self.look()
-        self._continue(growth.programs, *growth.move(self._policy, self.packed_state))
+        self._continue(larger.programs, *larger.move(self._policy, self.packed_state))
         for kind, there in others.items():  # what was prepared was for the shapes before
             self._begin(kind, there)
 
-    def _maker(self, what: str, size: int) -> Callable[[], Growth]:
+    def _maker(self, what: str, size: int) -> Callable[[], growth.Growth]:
         if what == "rewards":
-            return partial(more_rewards, self._programs, size)
-        return partial(more_actions, self._programs, self._policy, size)
-
-
-def _best(scores: np.ndarray, top: int) -> np.ndarray:
-    """(n, top) the actions with the best scores (n, K), the best first; of equals, the first."""
-    if top == 1:
-        return scores.argmax(1)[:, None].astype(np.int32)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :top].astype(np.int32)
+            return partial(growth.more_rewards, self._programs, size)
+        return partial(growth.more_actions, self._programs, self._policy, size)

@@ -1,4 +1,4 @@
-"""What goes into a compiled call besides policy and state: few arrays, of few different sizes."""
+"""What goes into a compiled call besides policy and state, in few arrays, and what scores say."""
 
 from struct import Struct
 
@@ -6,6 +6,7 @@ import numpy as np
 
 __all__ = [
     "HEAD",
+    "best_of",
     "packed_observation",
     "packed_observations",
     "packed_request",
@@ -52,3 +53,10 @@ def pad(rows: np.ndarray, blank: float = 0) -> np.ndarray:
     full = np.full((padded_size(len(rows)), *rows.shape[1:]), blank, rows.dtype)
     full[: len(rows)] = rows
     return full
+
+
+def best_of(scores: np.ndarray, top: int) -> np.ndarray:
+    """(n, top) the actions with the best scores (n, K), the best first; of equals, the first."""
+    if top == 1:
+        return scores.argmax(1)[:, None].astype(np.int32)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top].astype(np.int32)

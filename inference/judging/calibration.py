@@ -23,6 +23,7 @@ from ...models import Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
 from ..backend import Backend
+from ..programs.by_hand import Program
 from ..programs.target import Target, as_target
 from ..progress import Task, task
 from ..status import Status
@@ -150,21 +151,21 @@ class Calibration:
 
 
 def calibrate(
-    hierarchy: Hierarchy,
-    backend: Backend[Any] | Callable[[Hierarchy], Backend[Any]],
+    hierarchy: Hierarchy | Program,
+    backend: Backend[Any] | Callable[[Any], Backend[Any]],
     *,
     simulations: int = 200,
     observations: int = 50,
     draws: int = 99,
     key: Array | None = None,
     batch: int = 20,
+    contexts: Callable[[Array, int], Any] | None = None,
     progress: bool | None = None,
 ) -> Calibration:
-    """Calibrate a backend on a hierarchy by simulation.
+    """Calibrate a backend on a hierarchy, or on a program written by hand, by simulation.
 
-    One compiled function runs `batch` simulations side by side. Contexts are uniform in
-    the box [-1, 1]^d and actions uniform. What the hierarchy learns (scales, weights, noise) is drawn
-    from its prior and ranked if the backend draws it.
+    One compiled function runs `batch` simulations side by side. Actions are uniform. What the
+    hierarchy learns (scales, weights, noise) is drawn from its prior and ranked if the backend draws it.
 
     Example:
         >>> from mixts.inference import ClosedForm, calibrate
@@ -181,10 +182,12 @@ def calibrate(
         draws: posterior draws that a truth is ranked among.
         key: the source of all randomness.
         batch: how many simulations run side by side: memory against speed.
+        contexts: a function of a random key and a number that draws so many contexts (n, d); by default
+            they are uniform in the box [-1, 1]^d. Give one where a program has columns of its own.
         progress: whether to show a progress bar; by default, if it takes longer than two seconds.
     """
-    if not isinstance(hierarchy, Hierarchy):
-        raise TypeError(f"calibrate: got {short(hierarchy)}; expected a Hierarchy")
+    if not isinstance(hierarchy, Hierarchy | Program):
+        raise TypeError(f"calibrate: got {short(hierarchy)}; expected a Hierarchy or a Program")
     counts = {"simulations": simulations, "draws": draws, "observations": observations}
     for name, count in counts.items():
         as_count(count, f"calibrate {name}")
@@ -199,7 +202,7 @@ def calibrate(
 
     def simulate(key: Array) -> tuple[dict[str, Int[Array, " numbers"]], Status]:
         key_truth, key_init, key_draws, key_ties = jax.random.split(key, 4)
-        truth, rows = simulated(target, key_truth, observations)
+        truth, rows = simulated(target, key_truth, observations, contexts)
         state = made.condition(made.init(key_init, room=observations), *rows)
         posterior = made.posterior(state)
         drawn = made.sample_unknowns(key_draws, posterior.state, draws)
@@ -237,7 +240,7 @@ def _quantities(
 ) -> dict[str, Float[Array, " numbers"]]:
     """The numbers of every unknown, and quantities that depend on the data."""
     numbers = {name: jnp.ravel(value) for name, value in unknowns.items()}
-    if target.action_site in unknowns:
+    if target.action_site in unknowns and not target.has_own_scores:
         numbers[BEST_REWARD] = jnp.max(unknowns[target.action_site] @ rows.contexts[0])[None]
     if is_complete:
         densities = log_densities(target, unknowns, rows)

@@ -30,13 +30,21 @@ class Densities(NamedTuple):
     log_joint: Float[Array, ""]
 
 
-def simulated(target: Target, key: Array, n: int) -> tuple[dict[str, Array], Rows]:
+def simulated(
+    target: Target, key: Array, n: int, draw_contexts: Callable[[Array, int], Any] | None = None
+) -> tuple[dict[str, Array], Rows]:
     """Every unknown drawn from the prior, and `n` rewards of it.
 
-    Contexts are uniform in the box [-1, 1]^d and actions uniform.
+    Contexts are drawn by `draw_contexts` or uniform in the box [-1, 1]^d, and actions are uniform.
     """
     key_truth, key_contexts, key_actions, key_rewards = jax.random.split(key, 4)
     contexts = jax.random.uniform(key_contexts, (n, target.dim), minval=-1.0, maxval=1.0)
+    if draw_contexts is not None:
+        contexts = jnp.asarray(draw_contexts(key_contexts, n), contexts.dtype)
+        if contexts.shape != (n, target.dim):
+            raise ValueError(
+                f"contexts(key, {n}) has shape {contexts.shape}; expected {(n, target.dim)}"
+            )
     actions = jax.random.randint(key_actions, (n,), 0, target.num_actions)
     run = handlers.trace(handlers.seed(_program(target), key_truth))
     sites = run.get_trace(contexts, actions, jnp.zeros(n))

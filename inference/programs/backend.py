@@ -68,8 +68,9 @@ class ProgramBackend(Backend[State]):
 
     def sample_unknowns(self, key: Array, state: State, n: int) -> dict[str, Float[Array, "n ..."]]:
         """`n` joint posterior draws of every site, by the names that a user knows."""
-        one = lambda k: self.target.unknowns(self.position(k, state), state.buffer)  # noqa: E731
-        return jax.lax.map(one, jax.random.split(key, n), batch_size=64)
+        positions = self.positions(key, state, n)
+        one = lambda z: self.target.unknowns(z, state.buffer)  # noqa: E731
+        return jax.lax.map(one, positions, batch_size=64)
 
     def sample_scores(self, key: Array, state: State, context: Any) -> Float[Array, " K"]:
         """The score of every action, `x' theta_i` or the program's own, of one posterior draw."""

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
-from numpyro.infer.hmc import hmc
 
 from ...models.arrays import is_concrete
 from ...models.messages import short
@@ -20,6 +19,7 @@ from ..observation import many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble, warn_of_trouble
 from .backend import ProgramBackend
+from .chains import Run, advance, begin_chains, kernel
 from .mixing import num_correlated, num_unmixed, stand_still
 from .target import Position
 
@@ -53,16 +53,6 @@ class NutsState(NamedTuple):
     saturated: Int[Array, ""]
     transitions: Int[Array, ""]
     rejected: Int[Array, ""]
-
-
-class _Run(NamedTuple):
-    """Chains after some transitions, their last positions, and counts outside adaptation."""
-
-    chains: Any
-    kept: Position
-    divergences: Int[Array, "*chains"]
-    saturated: Int[Array, "*chains"]
-    transitions: Int[Array, "*chains"]
 
 
 class Nuts(ProgramBackend[NutsState]):
@@ -253,62 +243,8 @@ def _flat(backend: Nuts, state: NutsState) -> Float[Array, "chains draws numbers
     return jnp.concatenate([leaf.reshape(shape) for leaf in state.bank.values()], axis=-1)
 
 
-def _kernel(backend: Nuts, buffer: Buffer) -> tuple[Any, Any]:
-    """NumPyro's kernel on the observations of a buffer, for one chain: its start and its step."""
-    target = backend.target
-    init, sample = hmc(
-        potential_fn_gen=lambda buffer: lambda z: target.potential(z, buffer), algo="NUTS"
-    )
-
-    def begin(position: Position, key: Array, step_size: Any = 1.0, inverse_mass: Any = None):
-        return init(
-            position,
-            backend.warmup,
-            step_size=step_size,
-            inverse_mass_matrix=inverse_mass,
-            dense_mass=backend.dense_mass,
-            target_accept_prob=backend.target_accept,
-            max_tree_depth=backend.max_depth,
-            model_args=(buffer,),
-            rng_key=key,
-        )
-
-    return begin, lambda chain: sample(chain, (buffer,))
-
-
-@partial(jax.jit, static_argnames="keep")
-def _advance(backend: Nuts, buffer: Buffer, chains: Any, count: Any, *, keep: int) -> _Run:
-    """`count` transitions of each chain, in one loop; those outside adaptation are counted.
-
-    This takes by far the longest to compile. Outside `jit` all callers therefore keep the same number
-    of positions, and share one compiled program.
-    """
-    begin, step = _kernel(backend, buffer)
-    jax.vmap(begin)(chains.z, chains.rng_key)  # only to set the kernel up
-
-    longest = 2**backend.max_depth - 1
-
-    def one(i: Array, run: _Run) -> _Run:
-        counted = run.chains.i >= backend.warmup
-        chain = step(run.chains)
-        return _Run(
-            chain,
-            jax.tree.map(lambda rows, z: rows.at[i % keep].set(z), run.kept, chain.z),
-            run.divergences + (chain.diverging & counted),
-            run.saturated + ((chain.num_steps >= longest) & counted),
-            run.transitions + counted,
-        )
-
-    def run(chain: Any) -> _Run:
-        kept = jax.tree.map(lambda z: jnp.zeros((keep, *z.shape), z.dtype), chain.z)
-        zero = jnp.zeros((), jnp.int32)
-        return jax.lax.fori_loop(0, count, one, _Run(chain, kept, zero, zero, zero))
-
-    return jax.vmap(run)(chains)
-
-
 @partial(jax.jit, static_argnames=("keep", "anew"))
-def _after(state: NutsState, run: _Run, count: Any, *, keep: int, anew: bool) -> NutsState:
+def _after(state: NutsState, run: Run, count: Any, *, keep: int, anew: bool) -> NutsState:
     """The state after a run of its chains over `count` transitions, with the last `keep` of each.
 
     They are all of the bank, or take the place of its oldest draws.
@@ -341,7 +277,7 @@ def _continue(
     """The state after `count` further transitions of each chain, of which the bank takes `keep`."""
     shared = max(backend.samples, backend.steps, backend.window, keep)
     room = shared if is_concrete(state) else keep
-    run = _advance(backend, state.buffer, state.chains, count, keep=room)
+    run = advance(backend, state.buffer, state.chains, count, keep=room)
     return _after(state, run, count, keep=keep, anew=anew)
 
 
@@ -353,7 +289,7 @@ def _moved(backend: Nuts, key: Array, state: NutsState) -> Position:
     recent = jnp.sum(state.seen >= n - n // 20)
     chosen = jax.random.randint(key_chain, (), 0, backend.chains)
     place = (chosen + 1) * size - jax.random.randint(key_draw, (), 1, recent + 1)
-    begin, step = _kernel(backend, state.buffer)
+    begin, step = kernel(backend, state.buffer)
     adapted = jax.tree.map(lambda leaf: leaf[chosen], state.chains.adapt_state)
     start = jax.tree.map(lambda leaf: leaf[place], state.bank)
     chain = begin(start, key_move, adapted.step_size, adapted.inverse_mass_matrix)
@@ -374,24 +310,16 @@ def _picked(key: Array, banks: list[Position], *, n: int) -> Position:
 # those that hold the program and its gradient.
 
 
-@jax.jit
-def _begun(
-    backend: Nuts, buffer: Buffer, starts: Position, keys: Array, sizes: Array, masses: Array
-) -> Any:
-    """Chains about to adapt to the observations."""
-    return jax.vmap(_kernel(backend, buffer)[0])(starts, keys, sizes, masses)
-
-
 def _adapting(backend: Nuts, buffer: Buffer, chains: Any) -> Any:
     """The same chains about to adapt to new observations."""
     sizes, masses = chains.adapt_state.step_size, chains.adapt_state.inverse_mass_matrix
-    return _begun(backend, buffer, chains.z, chains.rng_key, sizes, masses)
+    return begin_chains(backend, buffer, chains.z, chains.rng_key, sizes, masses)
 
 
 def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
     """Chains at draws of the prior, about to adapt to it."""
     buffer, *begin, zero = _prior(backend, key, capacity=capacity)
-    chains = _begun(backend, buffer, *begin)
+    chains = begin_chains(backend, buffer, *begin)
     return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
 
 

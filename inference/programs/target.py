@@ -54,6 +54,11 @@ class Target(Declaration):
         return run if rows is None else handlers.block(run, hide=[rows])
 
     @property
+    def has_own_scores(self) -> bool:
+        """Whether scores are a site of the program, and not `x' theta`."""
+        return self.program is not None and self.program.scores is not None
+
+    @property
     def action_site(self) -> str:
         """The site of shape (K, d) that holds the actions."""
         return self.source.actions.name
