@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 from numpyro.distributions import Distribution
 
+from .messages import listed
+
 if TYPE_CHECKING:
     from .hierarchy import Hierarchy
 
@@ -53,7 +55,8 @@ class Unknowns(eqx.Module):
         laws = self.laws
         if set(values) != set(laws):
             raise ValueError(
-                f"got values of {sorted(values)}; expected one of each unknown, {sorted(laws)}"
+                f"got values of {listed(sorted(values))}; expected one of each unknown: "
+                f"{listed(sorted(laws)) or 'there are none'}"
             )
         levels = [level.given(values, self.hierarchy.dim) for level in self.hierarchy.levels]
         return self.hierarchy.remade(levels=levels, reward=self.hierarchy.reward.given(values))

@@ -5,7 +5,6 @@ the same in whatever units rewards and contexts are measured. A covariance is va
 root: any root is a covariance, and one that is singular, or zero, is a point like any other.
 """
 
-import reprlib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ...models import Gaussian, Hierarchy
+from ...models.messages import short
 from ..gaussian.evidence import GaussianLevel, gaussian_levels
 
 __all__ = ["FreeNumbers", "Part", "chosen_parts", "with_values"]
@@ -51,7 +51,7 @@ def chosen_parts(
     names = [level.name for level in hierarchy.levels]
     if levels is not None and (isinstance(levels, str) or not set(levels) <= set(names)):
         raise ValueError(
-            f"levels is {reprlib.repr(levels)}; expected a tuple of some of {', '.join(names)}"
+            f"levels is {short(levels)}; expected a tuple of some of {', '.join(names)}"
         )
     is_tuple = isinstance(learn, Collection) and not isinstance(learn, str)
     entries = [str(entry).rpartition(".") for entry in learn] if is_tuple else []
@@ -61,7 +61,7 @@ def chosen_parts(
     ]
     if not entries or not all(known):
         raise ValueError(
-            f"learn is {reprlib.repr(learn)}; expected a tuple of some of {', '.join(_LEARNABLE)}, or "
+            f"learn is {short(learn)}; expected a tuple of some of {', '.join(_LEARNABLE)}, or "
             f"of those of one level, such as '{names[0]}.mean' (levels: {', '.join(names)})"
         )
     chosen = {(level, what) for level, _, what in entries}

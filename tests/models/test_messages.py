@@ -12,7 +12,7 @@ import mixts.bandit
 import mixts.inference
 import mixts.models
 from mistakes import as_a_user
-from mixts.bandit import HierarchyProblem, LinTS, simulate
+from mixts.bandit import Agent, HierarchyProblem, LinTS, simulate
 from mixts.inference import (
     ClosedForm,
     Laplace,
@@ -21,6 +21,7 @@ from mixts.inference import (
     best_backend,
     calibrate,
     compare,
+    empirical_bayes,
     plot_forest,
 )
 from mixts.models import Data, Gaussian, Hierarchy, Level, Sparse, linear
@@ -118,6 +119,13 @@ ONE_WRONG: dict[str, Callable[[Any], object]] = {
     "reference": lambda huge: compare(SMALL, DATA, {"a": ClosedForm}, huge),
     "many backends": lambda huge: compare(SMALL, DATA, dict.fromkeys(NAMES, ClosedForm), "none"),
     "observations": lambda huge: best_backend(SMALL, huge),
+    "learned parts": lambda huge: empirical_bayes(SMALL, DATA, learn=huge),
+    "learned levels": lambda huge: empirical_bayes(SMALL, DATA, levels=huge),
+    "agent labels": lambda huge: Agent(LinTS(SMALL), labels=huge),
+    "agent forget": lambda huge: Agent(LinTS(SMALL), forget=huge),
+    "agent data": lambda huge: Agent(LinTS(SMALL), data=huge),
+    "level branching": lambda huge: Level("a", 3, branching=huge),
+    "values of unknowns": lambda huge: SMALL.unknowns.given(dict.fromkeys(map(str, huge), 1.0)),
     "forest": lambda huge: plot_forest({"a": huge}),
     "forest levels": lambda huge: plot_forest(
         ClosedForm(SMALL).posterior(ClosedForm(SMALL).init()), levels=huge

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -18,7 +19,9 @@ from mixts.inference import (
     Laplace,
     Nuts,
     Posterior,
+    Program,
     Status,
+    Svi,
     Trouble,
     calibrate,
 )
@@ -213,6 +216,27 @@ def test_chains_pass():
     )
     print("\n", result.table.to_string(), sep="")
     assert result.p_value > 0.01
+
+
+def test_a_program_written_by_hand():
+    """Its own law of contexts reaches it: a column of days, which are whole numbers."""
+
+    def drift(actions, day, rewards=None):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        score = numpyro.deterministic("score", slope[actions] * day)
+        numpyro.sample("reward", dist.Normal(score, 0.5), obs=rewards)
+
+    def days(key, n):
+        return jax.random.randint(key, (n, 1), 0, 5)
+
+    program = Program(drift, dim=1, scores="score", num_actions=2)
+    backend = Svi(program, fit_steps=300)
+    result = calibrate(program, backend, simulations=20, observations=6, draws=19, contexts=days)
+    assert set(result.ranks) >= {"slope", "log-likelihood"}
+    with pytest.raises(
+        ValueError, match=r"contexts\(key, 6\) has shape \(6, 3\); expected \(6, 1\)"
+    ):
+        calibrate(program, backend, observations=6, contexts=lambda key, n: np.ones((n, 3)))
 
 
 def test_the_same_key_gives_the_same_ranks(exact):
