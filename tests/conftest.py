@@ -50,9 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def few_programs_in_memory() -> Iterator[None]:
     """Let go of compiled programs before the process has more pieces of memory than Linux allows.
 
-    Every program takes a few of 65,530, and XLA crashes when there are no more.
+    Every program takes a few of 65,530, and XLA crashes when there are no more. A folder for programs
+    that a test has named is left as well: a process keeps to it otherwise.
     """
     yield
+    jax.config.update("jax_compilation_cache_dir", None)
     pieces = Path("/proc/self/maps")
     if pieces.exists() and len(pieces.read_bytes().splitlines()) > 30_000:
         jax.clear_caches()
