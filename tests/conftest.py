@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from jax.experimental.compilation_cache import compilation_cache
 from threadpoolctl import threadpool_limits
 
 # Tests run in as many processes as there are cores: one thread of linear algebra in each is quickest.
@@ -54,7 +55,9 @@ def few_programs_in_memory() -> Iterator[None]:
     that a test has named is left as well: a process keeps to it otherwise.
     """
     yield
-    jax.config.update("jax_compilation_cache_dir", None)
+    if jax.config.values["jax_compilation_cache_dir"]:
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
     pieces = Path("/proc/self/maps")
     if pieces.exists() and len(pieces.read_bytes().splitlines()) > 30_000:
         jax.clear_caches()
