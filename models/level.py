@@ -144,13 +144,17 @@ class Level(Declaration):
         return as_covariance(self.cov, self.size, dim)
 
     def arguments(self) -> dict[str, Any]:
-        """What it was made with: a known cov or a learned scale, and choices that are not the default."""
+        """What it was made with: a known cov or a learned scale, and centring that is not the default."""
         unused = {"scale" if self.scale is None else "cov"}
-        if self.branching or not _are_single(list(self.arrows.values())):
-            unused.add("branching")  # other weights may have other arrows
         if self.centered == is_centered_by_default(self):
             unused.add("centered")  # with another scale the default may be another
         return {name: value for name, value in super().arguments().items() if name not in unused}
+
+    def remade(self, **changes: Any) -> "Level":
+        """The same with other arguments, checked anew; other weights may have other arrows."""
+        if "parents" in changes and self.branching:
+            changes = {"branching": None} | changes
+        return super().remade(**changes)
 
     @property
     def coordinates(self) -> np.ndarray:

@@ -195,7 +195,7 @@ def as_operator(weights: Any) -> Any:
 
 def has_single_arrows(arrows: Any) -> bool:
     """Whether every vector is known to have one parent at most: the others have weight zero."""
-    if arrows.is_learned:
+    if arrows.is_learned or len(arrows.shape) < 2:
         return False
     if arrows.shape[1] == 1:
         return True

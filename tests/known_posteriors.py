@@ -34,7 +34,7 @@ class Known(Backend):
 
     def sample_scores(self, key, state, context):
         *_, theta = self.sample(key, state).values()
-        return theta @ context
+        return jnp.sum(theta * context, axis=-1)
 
     def posterior(self, state):
         cov = {name: jax.vmap(jnp.diag)(sd**2) for name, sd in self.sd.items()}

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from ...inference.observation import own_context
 from ...inference.programs.by_hand import Program
 from ...inference.random import plain_key
+from ...models.messages import short
 from .contexts import as_contexts
 from .environment import Environment, Instance, Problem
 
@@ -89,7 +90,7 @@ class ProgramProblem(Problem):
     def __post_init__(self):
         if not isinstance(self.program, Program):
             raise TypeError(
-                f"ProgramProblem: got {self.program!r}; expected a Program(function, dim=...)"
+                f"ProgramProblem: got {short(self.program)}; expected a Program(function, dim=...)"
             )
         dim, actions = self.program.dim, self.program.num_actions
         self.contexts = as_contexts(self.contexts, dim, actions, "ProgramProblem")

@@ -79,7 +79,7 @@ def _as_branching(actions: Level, parents: dict[str, Any]) -> bool:
     if actions.branching and not Level(actions.name, 1, parents=parents).branching:
         raise ValueError(
             f"every action of level '{actions.name}' has one parent at most, and some of the new ones have "
-            "more; declare a hierarchy with all of them and migrate the agent to it"
+            "more; declare the level with branching=False, or migrate the agent to another hierarchy"
         )
     return bool(actions.branching)
 

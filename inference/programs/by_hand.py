@@ -17,6 +17,7 @@ from ...models import Gaussian, Reward
 from ...models.arrays import as_count
 from ...models.data import Observations, as_observations
 from ...models.declaration import Declaration
+from ...models.messages import short
 
 __all__ = ["Program", "Site", "is_latent"]
 
@@ -91,7 +92,7 @@ class Program(Declaration):
     def __post_init__(self):
         if not callable(self.function):
             raise TypeError(
-                f"Program: got {self.function!r}; expected a NumPyro program "
+                f"Program: got {short(self.function)}; expected a NumPyro program "
                 "program(contexts, actions, rewards)"
             )
         self.function = _plain(self.function)
@@ -126,10 +127,11 @@ class Program(Declaration):
     def _check_scores(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         found = shapes.get(str(self.scores))
         if found != (2,):
+            name = short(self.scores)
             held = "no such site" if found is None else f"one of shape {found}"
             raise ValueError(
-                f"Program scores is {self.scores!r}; on 2 observations the program has {held}; expected "
-                f"shape (2,), a score for each: numpyro.deterministic({self.scores!r}, <score>)"
+                f"Program scores is {name}; on 2 observations the program has {held}; expected "
+                f"shape (2,), a score for each: numpyro.deterministic({name}, <score>)"
             )
         if self.num_actions == 0:
             raise ValueError(

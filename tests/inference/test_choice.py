@@ -17,13 +17,14 @@ from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Sparse, glm, lin
 WEIGHTS = np.ones((4, 2))
 
 
-def slates(levels: int) -> Hierarchy:
-    """Far more effects than a joint covariance can hold."""
-    one = Sparse(np.arange(60_000)[:, None], np.ones((60_000, 1)))
+def slates(levels: int, width: int = 2) -> Hierarchy:
+    """Far more effects than a joint covariance can hold, and `width` of them for each vector below."""
+    indices = (np.arange(60_000)[:, None] + np.arange(width)) % 60_000
+    some = Sparse(indices, np.ones(indices.shape))
     middle = [
-        Level(f"item{i}", 60_000, parents={f"item{i - 1}": one}) for i in range(1, levels - 1)
+        Level(f"item{i}", 60_000, parents={f"item{i - 1}": some}) for i in range(1, levels - 1)
     ]
-    last = Level("action", 60_000, parents={f"item{levels - 2}": one})
+    last = Level("action", 60_000, parents={f"item{levels - 2}": some})
     return Hierarchy([Level("item0", 60_000), *middle, last], Gaussian(), 1)
 
 
@@ -35,6 +36,7 @@ def slates(levels: int) -> Hierarchy:
         (nonlinear(WEIGHTS, 2), Laplace, "link"),
         (slates(2), Factored, "GiB"),
         (slates(3), Svi, "GiB"),
+        (slates(3, width=1), ClosedForm, "exact"),
         (
             Hierarchy([Level("a", 4, scale=dist.HalfNormal(1.0))], Gaussian(), 1),
             Nuts,
@@ -50,7 +52,16 @@ def slates(levels: int) -> Hierarchy:
             "link",
         ),
     ],
-    ids=["linear", "clicks", "link", "many", "many and deep", "learned scale", "link and clicks"],
+    ids=[
+        "linear",
+        "clicks",
+        "link",
+        "many",
+        "many and deep",
+        "tree",
+        "learned scale",
+        "link and clicks",
+    ],
 )
 def test_the_cheapest_correct_one(hierarchy, kind, reason):
     choice = best_backend(hierarchy)

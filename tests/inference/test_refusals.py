@@ -56,9 +56,8 @@ def test_not_a_hierarchy(given):
 
 def many_effects(count: int, dim: int) -> Hierarchy:
     parents = {"effect": Sparse([[0], [count - 1]], [[1.0], [1.0]])}
-    return Hierarchy(
-        [Level("effect", count), Level("action", 2, parents=parents)], Gaussian(1.0), dim
-    )
+    action = Level("action", 2, parents=parents, branching=False)
+    return Hierarchy([Level("effect", count), action], Gaussian(1.0), dim)
 
 
 @pytest.mark.parametrize(("x64", "memory"), [(False, r"596\.0 GiB"), (True, r"1,192\.1 GiB")])
@@ -76,7 +75,8 @@ def test_too_many_vectors_in_deeper_levels():
     """`Factored` takes two levels only, so another backend is named."""
     one = Sparse(np.zeros((100_000, 1), int), np.ones((100_000, 1)))
     item = Level("item", 100_000, parents={"effect": one})
-    action = Level("action", 2, parents={"item": Sparse([[0], [99_999]], [[1.0], [1.0]])})
+    two = Sparse([[0, 1], [99_999, 1]], np.ones((2, 2)))
+    action = Level("action", 2, parents={"item": two})
     hierarchy = Hierarchy([Level("effect", 1), item, action], Gaussian(1.0), 2)
     with pytest.raises(ValueError, match=r"100,001 vectors x 2.*use Svi"):
         ClosedForm(hierarchy)

@@ -116,5 +116,6 @@ def test_a_state_that_is_not_finite():
     state = backend.init()
     spoiled = state._replace(effects=jax.tree.map(lambda leaf: leaf * jnp.nan, state.effects))
     assert Trouble.NOT_FINITE in backend.status(spoiled)
-    assert int(jax.jit(backend.status)(spoiled).counts[Trouble.NOT_FINITE]) == 3
+    size = sum(leaf.size for leaf in jax.tree.leaves(state.effects))
+    assert int(jax.jit(backend.status)(spoiled).counts[Trouble.NOT_FINITE]) == size > 0
     assert Trouble.NOT_FINITE not in backend.status(state)

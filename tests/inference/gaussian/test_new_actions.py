@@ -50,7 +50,8 @@ class TestExtended:
     def test_sparse_rows_of_different_width(self):
         """The wider pattern wins; zeros fill the other."""
         above = Level("effect", 4)
-        own = Level("action", 2, parents={"effect": Sparse([[0], [3]], [[1.0], [2.0]])})
+        parents = {"effect": Sparse([[0], [3]], [[1.0], [2.0]])}
+        own = Level("action", 2, parents=parents, branching=False)
         level = newcomers(
             Hierarchy([above, own], Gaussian(), D), None, Sparse([[1, 2]], [[3.0, 4.0]])
         )

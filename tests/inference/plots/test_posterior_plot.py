@@ -140,7 +140,7 @@ def test_no_more_lines_than_can_be_told_apart(posteriors):
 def test_a_program_without_labels_is_drawn(posteriors):
     hierarchy = posteriors[0].backend.hierarchy
     hand_written = hierarchy.program  # a program says nothing of labels
-    backend = Nuts(hand_written, actions="movie", dim=2, chains=2)
+    backend = Nuts(hand_written, actions="movie", dim=2, chains=2, samples=1000)
     posterior = backend.posterior(backend.init(jax.random.key(0)))
     (axes,) = posterior.plot(levels=["movie"], most=4, show="first").axes
     assert [t.get_text() for t in axes.get_yticklabels()] == [f"movie {i}" for i in range(4)]

@@ -107,7 +107,7 @@ class TestDeclaration:
 
 class TestFirstClass:
     def test_best_backend(self):
-        backend, why = best_backend(WALK)
+        backend, why, _ = best_backend(WALK)
         assert isinstance(backend, Nuts)
         assert "written by hand" in why
 

@@ -494,18 +494,19 @@ def three_actions(n: int, seed: int = 0) -> Data:
 class TestChainsThatHaveNotMixed:
     """Actions tied to their effects by almost nothing: trajectories cannot be long enough."""
 
-    @pytest.mark.parametrize("cov", [1e-6, 1e-8])
+    @pytest.mark.parametrize("cov", [pytest.param(1e-6, marks=pytest.mark.slow), 1e-8])
     def test_status(self, cov):
         backend, data = Nuts(between_two(cov), capacity=128), three_actions(100)
         state = backend.condition(backend.init(), *data)
         assert Trouble.SATURATED in backend.status(state)
         with pytest.warns(TroubleWarning, match="have not mixed"):
             posterior = backend.posterior(state)
-        assert backend.diagnostics(posterior.state)["r_hat"].max() > 1.3
+        assert backend.diagnostics(posterior.state)["r_hat"].max() > 1.2
         expected = {Trouble.UNMIXED, Trouble.CORRELATED, Trouble.SATURATED}
         assert troubles(posterior.status) == expected
         assert "R-hat" in str(posterior.status)
 
+    @pytest.mark.slow
     def test_compare_shows_it(self):
         """Also of the reference."""
         hierarchy, data = between_two(1e-8), three_actions(100)
