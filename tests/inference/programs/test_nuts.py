@@ -531,6 +531,7 @@ class TestChainsThatHaveNotMixed:
 class TestManyDecisionsBetweenRewards:
     """Three actions and 12 rewards, six of them one by one, and then none for long."""
 
+    @pytest.mark.slow
     def test_probabilities_of_being_best(self):
         """4,000 decisions give them to 0.015; draws of eight points were off by up to 0.5."""
         hierarchy, data = between_two(1.0), three_actions(12, seed=2)

@@ -184,6 +184,7 @@ class TestFullRank:
             np.testing.assert_array_equal(few.mean[level], many.mean[level])
             np.testing.assert_array_equal(few.cov[level], many.cov[level])
 
+    @pytest.mark.slow
     def test_many_unknowns(self):
         """206 of them, eight draws a step: the means and deviations that 46 have to meet."""
         problem = linear_problem(K=100, n=500)
