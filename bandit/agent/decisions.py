@@ -255,8 +255,7 @@ class DecisionLog(Ring):
         self, context: np.ndarray, action: int, probability: float | None, *, is_plain: bool
     ) -> int:
         """Add one decision, quickly; returns how many others expired."""
-        self.make_room(1)
-        row = self.made % self.room
+        row = self.made % self.make_room(1)
         expired = isnan(self.rewards[row])
         self._write(row, context, action, probability, is_plain)
         self.made += 1
@@ -297,8 +296,9 @@ class DecisionLog(Ring):
 
     def find_one(self, number: int) -> int:
         """The row of one decision that waits for a reward, quickly; an error if it does not."""
-        row = number % self.room
-        if not (max(0, self.made - self.room) <= number < self.made and isnan(self.rewards[row])):
+        room = self.room
+        row = number % room
+        if not (max(0, self.made - room) <= number < self.made and isnan(self.rewards[row])):
             self.find(np.array([number]))
         return row
 

@@ -50,16 +50,18 @@ class Ring:
 
     def places(self, n: int) -> Any:
         """Where the next `n` rows go, at most `keep` of them, with room made for them."""
-        self.make_room(n)
-        start = self.made % self.room
-        is_contiguous = start + n <= self.room  # several times as fast
-        return slice(start, start + n) if is_contiguous else (start + np.arange(n)) % self.room
+        room = self.make_room(n)
+        start = self.made % room
+        is_contiguous = start + n <= room  # several times as fast
+        return slice(start, start + n) if is_contiguous else (start + np.arange(n)) % room
 
-    def make_room(self, n: int) -> None:
-        """Double the arrays until they have room for the next `n` rows, or for `keep`."""
-        while self.room < min(self.made + n, self.keep):
-            kept, before, room = self.kept(), self.room, min(2 * self.room, self.keep)
+    def make_room(self, n: int) -> int:
+        """Double the arrays until they have room for the next `n` rows, or for `keep`; returns it."""
+        room = self.room
+        while room < min(self.made + n, self.keep):
+            kept, before, room = self.kept(), room, min(2 * room, self.keep)
             for name, values in self.columns.items():
                 grown = np.full((room, *values.shape[1:]), self.blank.get(name, 0), values.dtype)
                 grown[kept % room] = values[kept % before]
                 setattr(self, name, grown)
+        return room
