@@ -132,19 +132,22 @@ def _numbers(tree: Any) -> int:
 
 
 def _binary(n: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if n < 1024:
-            return f"{n:.3g} {unit}"
-        n /= 1024
-    return f"{n:,.3g} GiB"
+    return _in_units(n, 1024, ("bytes", "KiB", "MiB", "GiB"))
 
 
 def _many(n: float) -> str:
-    for unit in ("", "thousand ", "million "):
-        if n < 1000:
-            return f"{n:.3g} {unit}operations"
-        n /= 1000
-    return f"{n:,.3g} billion operations"
+    units = "operations", "thousand operations", "million operations", "billion operations"
+    return _in_units(n, 1000, units)
+
+
+def _in_units(n: float, step: int, units: tuple[str, ...]) -> str:
+    """A number in the first unit in which it is below `step`, each so many times the one before."""
+    *smaller, largest = units
+    for unit in smaller:
+        if n < step:
+            return f"{n:.3g} {unit}"
+        n /= step
+    return f"{n:,.3g} {largest}"
 
 
 def _time(operations: int) -> str:
