@@ -5,6 +5,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -111,18 +112,17 @@ def task(
     words: str, total: int | None = None, unit: str = "", shown: bool | None = None
 ) -> Iterator[Task]:
     """Meanwhile `words` are under way; see `Task`. What a task that is not shown contains is not either."""
-    if sys.stderr is None or (shown is None and (_hidden.get() or os.environ.get(VARIABLE) == "0")):
+    if sys.stderr is None or (shown is None and (_is_hidden() or os.environ.get(VARIABLE) == "0")):
         shown = False
-    here = Task(words, total, unit, shown)
-    token = _hidden.set(shown is False)
-    if shown is not False:
-        _watch.enter(here)
+    here, around = Task(words, total, unit, shown), _around.get()
     try:
+        _around.set(weakref.ref(here))
+        if shown is not False:
+            _watch.enter(here)
         yield here
     finally:
-        if shown is not False:
-            _watch.leave(here)
-        _hidden.reset(token)
+        _around.set(around)
+        _watch.leave(here)
 
 
 def reported(method: Callable[P, R]) -> Callable[P, R]:
@@ -136,24 +136,38 @@ def reported(method: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-_hidden: ContextVar[bool] = ContextVar("hidden", default=False)
+# The task that contains what is done now; see `_Watch` for why it is not kept alive.
+_around: ContextVar[weakref.ref[Task] | None] = ContextVar("around", default=None)
+
+
+def _is_hidden() -> bool:
+    around = _around.get()
+    container = around and around()
+    return container is not None and container.shown is False
 
 
 class _Watch:
     """The tasks under way, and a thread that shows the oldest of them as time goes by.
 
-    Compiling gives no sign of life by itself, so somebody else has to look at the clock.
+    Compiling gives no sign of life by itself, so somebody else has to look at the clock. Tasks are not
+    kept alive here: an interrupt may come at any moment, also before `leave`, and a task that nobody
+    works on is over.
     """
 
     def __init__(self):
-        self.tasks: list[Task] = []
+        self._entered: list[weakref.ref[Task]] = []
         self.lock = threading.Lock()
         self.some = threading.Event()
         self.thread: threading.Thread | None = None
 
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks under way, the oldest first."""
+        return [here for entered in self._entered if (here := entered()) is not None]
+
     def enter(self, here: Task) -> None:
         with self.lock:
-            self.tasks.append(here)
+            self._entered = [weakref.ref(other) for other in [*self.tasks, here]]
             if self.thread is None or not self.thread.is_alive():
                 self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
                 self.thread.start()
@@ -163,31 +177,36 @@ class _Watch:
 
     def leave(self, here: Task) -> None:
         with self.lock:
-            self.tasks.remove(here)
-            with suppress(Exception):  # such as that stderr is closed: work goes on
-                here.close()
+            if here in self.tasks:
+                self._entered = [weakref.ref(other) for other in self.tasks if other is not here]
+                with suppress(Exception):  # such as that stderr is closed: work goes on
+                    here.close()
 
     def _run(self) -> None:
         while True:
             self.some.wait()
             time.sleep(BEAT)
             with self.lock:
-                if not self.tasks:
+                if not self._look():
                     self.some.clear()
-                else:
-                    self._look()
 
-    def _look(self) -> None:
-        first, last = self.tasks[0], self.tasks[-1]
+    def _look(self) -> bool:
+        """Show what is under way, if it has taken long enough; whether anything is."""
+        tasks = self.tasks
+        if not tasks:
+            return False
+        first, last = tasks[0], tasks[-1]
         if first.shown or time.monotonic() - first.started >= PATIENCE:
             details = [last.words] * (last is not first) + ["compiling"] * last.compiling
             with suppress(Exception):
                 first.show(", ".join(details))
+        return True
 
     def hear(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         """Of JAX: a program was traced or lowered, so that it is compiled now, or it was compiled."""
-        if self.tasks and event.startswith("/jax/core/compile/"):
-            self.tasks[-1].compiling = not event.endswith("backend_compile_duration")
+        tasks = self.tasks
+        if tasks and event.startswith("/jax/core/compile/"):
+            tasks[-1].compiling = not event.endswith("backend_compile_duration")
 
 
 _watch = _Watch()

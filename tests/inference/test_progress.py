@@ -1,5 +1,6 @@
 """What takes long says what it does, on stderr; what is short says nothing."""
 
+import contextlib
 import io
 import sys
 import time
@@ -8,8 +9,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mixts.inference import progress
+from mixts.bandit import Agent, ThompsonSampling
+from mixts.bandit.agent.programs import programs_for
+from mixts.inference import ClosedForm, empirical_bayes, progress
 from mixts.inference.progress import reported, task
+from mixts.models import Data, Gaussian, linear
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +114,92 @@ def test_an_error_ends_the_task(capsys):
     with pytest.raises(ZeroDivisionError), task("dividing", shown=True):
         print(1 / 0)
     assert not progress._watch.tasks
+
+
+def interrupted_at(call: int) -> bool:
+    """Whether Control-C came, at this many calls of functions from the start of a task."""
+
+    def trace(frame, event, _):
+        nonlocal call
+        call -= frame.f_code.co_filename in (progress.__file__, contextlib.__file__)
+        if call == 0:
+            call -= 1
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with task("interrupted", shown=False), task("a part", shown=True):
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_moment_ends_the_task(capsys):
+    call = 0
+    while interrupted_at(call := call + 1):
+        assert not progress._watch.tasks
+        with task("after it"):
+            wait_for("after it", capsys)
+    assert call > 10
+
+
+def wait_for(words: str, capsys) -> None:
+    """Until a line begins with these words; five seconds at most."""
+    said = ""
+    for _ in range(500):
+        said += capsys.readouterr().err
+        if any(line.startswith(words) for line in said.splitlines()):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{words!r} was not said in five seconds, but {said!r}")
+
+
+def test_empirical_bayes_and_agents_say_what_they_wait_for(capsys):
+    hierarchy = linear([[1.0], [0.5]], dim=1)
+    empirical_bayes(hierarchy, Data([[1.0], [1.0], [2.0]], [0, 0, 1], [1.0, 0.5, 2.0]))
+    said = capsys.readouterr().err
+    assert "empirical_bayes: maximising the evidence" in said
+    agent = Agent(ThompsonSampling(ClosedForm(hierarchy)))
+    agent.act([1.0])
+    assert "Agent: scores" in capsys.readouterr().err
+    agent.act([1.0])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda agent: agent.warm_up(), "Agent.warm_up"),
+        (lambda agent: agent.migrate(other(agent)), "Agent.migrate"),
+        (lambda agent: agent.update([[1.0]] * 40, [0] * 40, [1.0] * 40), "Agent: 40 observations"),
+        (lambda agent: agent.reserve(actions=30), "Agent: room for 32 actions"),
+        (lambda agent: agent.add_actions([[0.7]]), "Agent.add_actions"),
+        (lambda agent: agent.act_many([[1.0]] * 3), "Agent: scores_many"),
+    ],
+    ids=["warm_up", "migrate", "update", "growth", "add_actions", "act_many"],
+)
+def test_whatever_an_agent_may_take_long_for_is_named(capsys, call, words):
+    programs_for.cache_clear()  # so that everything is compiled, and takes long
+    agent = Agent(ThompsonSampling(ClosedForm(linear([[1.0], [0.5]], dim=1))))
+    capsys.readouterr()
+    call(agent)
+    assert words in capsys.readouterr().err
+
+
+def other(agent: Agent) -> ThompsonSampling:
+    return ThompsonSampling(ClosedForm(agent.policy.problem.remade(reward=Gaussian(2.0))))
+
+
+def test_an_agent_that_makes_changes_again_says_so(capsys, tmp_path):
+    policy = ThompsonSampling(ClosedForm(linear([[1.0], [0.5]], dim=1)))
+    with Agent.open(tmp_path, policy) as agent:
+        for _ in range(20):
+            agent.update([1.0], 0, 1.0)
+    programs_for.cache_clear()
+    capsys.readouterr()
+    with Agent.open(tmp_path, policy):
+        assert "Agent.open: changes since the snapshot" in capsys.readouterr().err
