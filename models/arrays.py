@@ -10,7 +10,15 @@ from jax.core import Tracer
 
 from .messages import short
 
-__all__ = ["as_count", "as_integers", "as_numbers", "as_positive", "is_concrete", "is_known"]
+__all__ = [
+    "as_array",
+    "as_count",
+    "as_integers",
+    "as_numbers",
+    "as_positive",
+    "is_concrete",
+    "is_known",
+]
 
 
 def is_concrete(*values: Any) -> bool:
@@ -20,16 +28,12 @@ def is_concrete(*values: Any) -> bool:
 
 def is_known(numbers: Any, *ndims: int) -> bool:
     """Whether numbers of these many axes are there to be read: not traced, stacked or a stand-in."""
-    return isinstance(numbers, Array) and is_concrete(numbers) and numbers.ndim in ndims
+    is_array = isinstance(numbers, Array | np.ndarray)
+    return is_array and is_concrete(numbers) and numbers.ndim in ndims
 
 
-def as_numbers(value: Any, what: str) -> Array:
-    """`value` as a floating-point array in JAX's current precision; NaN and infinity are refused.
-
-    Numbers known inside `jit` stay known: they are converted there and then, not staged.
-    """
-    if isinstance(value, Tracer):
-        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+def as_array(value: Any, what: str) -> np.ndarray:
+    """`value` as a NumPy array of its own in JAX's current precision; NaN and infinity are refused."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -39,17 +43,29 @@ def as_numbers(value: Any, what: str) -> Array:
     numbers = array.astype(np.float64)
     precision = jnp.result_type(float)
     with np.errstate(over="ignore"):
-        finite = np.isfinite(numbers.astype(precision))
+        rounded = numbers.astype(precision)  # a copy: the caller may change what is theirs
+    finite = np.isfinite(rounded)
     if not finite.all():
         position = tuple(int(i) for i in np.argwhere(~finite)[0])
         where = f" at position {position}" if position else ""
         raise ValueError(
             f"{what}: holds {numbers[position]}{where}; every entry must be a finite {precision}"
         )
+    return rounded
+
+
+def as_numbers(value: Any, what: str) -> Array:
+    """`value` as a floating-point array in JAX's current precision; NaN and infinity are refused.
+
+    Numbers known inside `jit` stay known: they are converted there and then, not staged.
+    """
+    if isinstance(value, Tracer):
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    numbers = as_array(value, what)
     with jax.ensure_compile_time_eval():
         if isinstance(value, jax.Array):
             return jnp.asarray(value, dtype=float)
-        return jnp.array(array, dtype=float)  # a copy: the caller may change what is theirs
+        return jnp.asarray(numbers)
 
 
 def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
@@ -72,6 +88,8 @@ def as_integers(value: Any, what: str, *, below: int | None = None) -> Array:
         wrong = low if low < 0 else high
         raise ValueError(f"{what}: holds {wrong}; every entry must be from 0 to {highest}")
     with jax.ensure_compile_time_eval():
+        if isinstance(value, jax.Array):
+            return jnp.asarray(value, dtype=jnp.int32)
         return jnp.array(array, dtype=jnp.int32)
 
 

@@ -26,7 +26,7 @@ from .laws import check_positive_law, law_name
 from .messages import short
 from .weights import Weights, as_operator, as_weights, has_single_arrows
 
-__all__ = ["RESERVED_NAMES", "Level"]
+__all__ = ["RESERVED_NAMES", "Level", "are_single", "check_mean", "refuse_distribution"]
 
 LONGEST_NAME = 100  # letters
 RESERVED_NAMES = ("reward", "reward_noise", "observation")
@@ -139,6 +139,11 @@ class Level(Declaration):
         """Whether every vector has a mean of its own."""
         return self.mean.ndim == 2
 
+    @property
+    def has_own_covs(self) -> bool:
+        """Whether every vector has a covariance of its own."""
+        return self.cov.ndim == 3
+
     def covariance(self, dim: int) -> Covariance:
         """The covariance as an operator; see `mixts.models.covariance`."""
         return as_covariance(self.cov, self.size, dim)
@@ -211,12 +216,7 @@ class Level(Declaration):
         here = f"level '{self.name}'"
         for parent, arrows in self.arrows.items():
             arrows.check(self.size, sizes[parent], dim, f"{here}: weights for parent '{parent}'")
-        forms = [(), (dim,), (self.size, dim)]
-        if self.mean.shape not in forms:
-            raise ValueError(
-                f"{here}: mean has shape {self.mean.shape}; "
-                f"expected {' or '.join(map(str, dict.fromkeys(forms)))}"
-            )
+        check_mean(self.mean, self.size, dim, here)
         if self.scale is None:
             has_parents = bool(self.parents)
             check_covariance(self.cov, self.size, dim, has_parents=has_parents, what=f"{here}: cov")
@@ -288,29 +288,43 @@ def _as_parents(parents: Any, here: str) -> dict[str, Weights]:
 
 
 def _as_branching(branching: Any, arrows: list[Any], here: str) -> bool:
-    found = _are_single(arrows)
+    found = are_single(arrows)
     if branching is None:
         return found
     if not isinstance(branching, bool):
         raise TypeError(f"{here}: branching is {short(branching)}; expected True or False")
-    if branching and not found and all(is_known(weights.values, 2, 4) for weights in arrows):
+    if branching and not found and all(is_known(weights.values, 0, 2, 4) for weights in arrows):
         raise ValueError(f"{here}: branching is True, but some vectors have more than one parent")
     return branching
 
 
-def _are_single(arrows: list[Any]) -> bool:
+def are_single(arrows: list[Any]) -> bool:
     """Whether every vector is known to have one arrow at most."""
     return not arrows or (len(arrows) == 1 and has_single_arrows(arrows[0]))
 
 
+def check_mean(mean: Any, size: int, dim: int, here: str) -> None:
+    """Refuse a mean of the wrong shape."""
+    forms = [(), (dim,), (size, dim)]
+    if mean.shape not in forms:
+        raise ValueError(
+            f"{here}: mean has shape {mean.shape}; "
+            f"expected {' or '.join(map(str, dict.fromkeys(forms)))}"
+        )
+
+
+def refuse_distribution(cov: Any, here: str) -> None:
+    """Refuse a distribution where a covariance is known."""
+    if isinstance(cov, Distribution):
+        raise TypeError(
+            f"{here}: cov is a distribution; an unknown spread is declared by "
+            "scale=<distribution of the standard deviation>"
+        )
+
+
 def _check_scale(scale: Any, cov: Any, here: str) -> None:
     if scale is None:
-        if isinstance(cov, Distribution):
-            raise TypeError(
-                f"{here}: cov is a distribution; an unknown spread is declared by "
-                "scale=<distribution of the standard deviation>"
-            )
-        return
+        return refuse_distribution(cov, here)
     if not isinstance(scale, Distribution):
         raise TypeError(
             f"{here}: scale is {short(scale)}; expected a NumPyro distribution of an unknown standard "

@@ -74,6 +74,10 @@ class Operator(eqx.Module):
         """Weights, as a user writes them, of `size` vectors: these, then new ones, then zeros."""
 
     @abstractmethod
+    def on_parents(self, num_parents: int) -> Any:
+        """Weights, as a user writes them, on so many parents: new ones have the weight zero."""
+
+    @abstractmethod
     def strengths(self, size: int, num_parents: int) -> tuple[np.ndarray, np.ndarray]:
         """(size, m) parents of every vector and how strong each arrow is; 1 where it is learned."""
 
@@ -85,14 +89,18 @@ class Operator(eqx.Module):
 class NumberWeights(Operator):
     """Weights that are numbers: `values[i]` holds `b_l`, for `b_l I`, for each parent of vector `i`."""
 
+    def numbers_of(self, i: Int[Array, ""]) -> Float[Array, " m"]:
+        """`b_l` for each parent of one vector."""
+        return self.values[i]
+
     def mix_one(self, i: Int[Array, ""], parents: Float[Array, "P d"]) -> Float[Array, " d"]:
-        return jnp.einsum("m,md->d", self.values[i], parents[self.parents_of(i)])
+        return jnp.einsum("m,md->d", self.numbers_of(i), parents[self.parents_of(i)])
 
     def pull(self, i: Int[Array, ""], v: Float[Array, " d"]) -> Float[Array, "m d"]:
-        return self.values[i][:, None] * v
+        return self.numbers_of(i)[:, None] * v
 
     def push(self, i: Int[Array, ""], roots: Float[Array, "m d e"]) -> Float[Array, "m d e"]:
-        return self.values[i][:, None, None] * roots
+        return self.numbers_of(i)[:, None, None] * roots
 
 
 class _Dense(Operator):
@@ -116,6 +124,10 @@ class _Dense(Operator):
 
     def join(self, new: Operator | None, start: int, size: int) -> Any:
         return join_rows(self.values, None if new is None else new.values, start, size)
+
+    def on_parents(self, num_parents: int) -> Any:
+        columns = np.swapaxes(np.asarray(self.values), 0, 1)
+        return np.swapaxes(join_rows(columns, None, 0, num_parents), 0, 1)
 
     @abstractmethod
     def sizes(self) -> np.ndarray:

@@ -76,8 +76,8 @@ def glm(
     """The mixed-effect generalised linear bandit, Eq. 3.
 
     Example:
-        >>> glm([[1.0, 0.0], [0.5, 0.5]], dim=3).why_not_exact
-        'the reward is Bernoulli, not Gaussian: no closed form; use Laplace, Nuts or Svi'
+        >>> glm([[1.0, 0.0], [0.5, 0.5]], dim=3).why_not_exact.cause
+        'the reward is Bernoulli, not Gaussian'
     """
     return _two_levels(weights, dim, reward, effect_mean, effect_cov, action_cov)
 

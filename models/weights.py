@@ -4,7 +4,7 @@ A level of `size` vectors and a parent of `P` vectors are tied by one of
 
 - numbers `b_il` of shape (size, P) (Aouali et al. 2023, Eq. 2): `Scalars`;
 - matrices `C_il` of shape (size, P, dim, dim) (Appendix E.2): `Matrices`;
-- numbers for `m` of the `P` parents of each vector, by index and value: `Sparse`;
+- numbers for `m` of the `P` parents of each vector, by index and value, or one value for all: `Sparse`;
 - a NumPyro distribution over any of these, weights that are unknown and learned: `Learned`, or a
   `Sparse` whose values are a distribution.
 
@@ -20,7 +20,7 @@ from jax import Array
 from jaxtyping import Float, Int
 from numpyro.distributions import Distribution
 
-from .arrays import as_count, as_integers, as_numbers, is_concrete, is_known
+from .arrays import as_array, as_count, as_integers, as_numbers, is_concrete, is_known
 from .declaration import Declaration
 from .laws import as_one_event, check_parameters, law_name
 from .operators import Matrices, NumberWeights, Operator, Scalars, join_rows
@@ -34,6 +34,8 @@ __all__ = [
     "has_single_arrows",
     "in_form",
     "join_rows",
+    "shape_of",
+    "weights_shape",
 ]
 
 
@@ -42,11 +44,13 @@ class Sparse(NumberWeights, Declaration):
 
     Vector `i` has the parents `indices[i]` with the weights `values[i]`. A row with fewer parents
     than the others is padded with zero values (at any index). A parent may appear in a row once.
-    `values` may also be a NumPyro distribution: weights to learn on a known pattern.
+    `values` may also be a NumPyro distribution: weights to learn on a known pattern. Where all are the
+    same, as in a tree, one number says so: then the indices are all that is stored.
 
     Attributes:
         indices: (size, m) positions in the parent level.
-        values: (size, m) weights, or a distribution that broadcasts to that shape.
+        values: (size, m) weights, one number for all of them, which is 1 by default, or a distribution
+            that broadcasts to that shape.
         num_parents: the size of the parent level; by default the largest index plus one. Only the
             models declared by name (`linear`, `glm`, ...) read it: a `Level` knows its parents' sizes.
 
@@ -60,7 +64,7 @@ class Sparse(NumberWeights, Declaration):
     """
 
     indices: Any
-    values: Any
+    values: Any = 1.0
     num_parents: int | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
@@ -72,13 +76,13 @@ class Sparse(NumberWeights, Declaration):
             )
         if not self.is_learned:
             self.values = as_numbers(self.values, "Sparse values")
-            if self.values.shape != self.indices.shape:
+            if self.values.shape not in ((), self.indices.shape):
                 raise ValueError(
                     f"Sparse values have shape {self.values.shape} and indices "
-                    f"{self.indices.shape}; expected the same shape (size, m)"
+                    f"{self.indices.shape}; expected the same shape (size, m), or one number for all"
                 )
-        if is_concrete(self.indices, self.values):
-            used = None if self.is_learned else np.asarray(self.values) != 0
+        if self.indices.shape[1] > 1 and is_concrete(self.indices, self.values):
+            used = None if self.is_learned else np.asarray(self.written_out) != 0
             _check_no_repeats(np.asarray(self.indices), used)
         if self.num_parents is not None:
             self.num_parents = as_count(self.num_parents, "Sparse num_parents")
@@ -99,8 +103,17 @@ class Sparse(NumberWeights, Declaration):
     def shape(self) -> tuple[int, ...]:
         return self.indices.shape
 
+    @property
+    def written_out(self) -> Float[Array, "size m"]:
+        """The weight of every arrow."""
+        return jnp.broadcast_to(self.values, self.shape)
+
     def mix(self, parents: Float[Array, "P d"]) -> Float[Array, "size d"]:
-        return jnp.einsum("km,kmd->kd", self.values, parents[self.indices])
+        return jnp.einsum("km,kmd->kd", self.written_out, parents[self.indices])
+
+    def numbers_of(self, i: Int[Array, ""]) -> Float[Array, " m"]:
+        own = self.values[i] if self.values.ndim else self.values
+        return jnp.broadcast_to(own, self.shape[1:])
 
     def parents_of(self, i: Int[Array, ""]) -> Int[Array, " m"]:
         return self.indices[i]
@@ -122,20 +135,38 @@ class Sparse(NumberWeights, Declaration):
         """The law of learned values as one event, (size, m)."""
         return as_one_event(self.values, [self.shape])
 
+    def in_form_of(self, other: "Sparse") -> "Sparse":
+        """The same weights as one number for all, or as one for each, whichever the other has."""
+        if self.is_learned or other.is_learned:
+            return self
+        if other.values.ndim:
+            return self.with_values(self.written_out)
+        is_same = self.shape[1] == other.shape[1] and bool((self.values == other.values).all())
+        return self.with_values(other.values) if is_same else self
+
     def join(self, new: Operator | None, start: int, size: int) -> "Sparse":
-        parts = [self] if new is None else [self, new]
+        parts: list[Any] = [self] if new is None else [self, new]
         width = max(part.shape[1] for part in parts)
 
         def joined(name: str) -> np.ndarray:
-            columns = [np.asarray(getattr(part, name)) for part in parts]
+            columns = [np.broadcast_to(getattr(part, name), part.shape) for part in parts]
             wide = [np.pad(c, ((0, 0), (0, width - c.shape[1]))) for c in columns]
             return join_rows(wide[0], wide[1] if len(wide) > 1 else None, start, size)
 
-        return Sparse(joined("indices"), joined("values"), self.num_parents)
+        # One number for all is also that of spare vectors, which nothing is asked of.
+        is_shared = all(
+            part.values.ndim == 0 and part.values == self.values and part.shape[1] == width
+            for part in parts
+        )
+        values = self.values if is_shared else joined("values")
+        return Sparse(joined("indices"), values, self.num_parents)
+
+    def on_parents(self, num_parents: int) -> "Sparse":
+        return Sparse(self.indices, self.values, num_parents)
 
     def strengths(self, size: int, num_parents: int) -> tuple[np.ndarray, np.ndarray]:
-        known = np.ones(self.shape) if self.is_learned else np.asarray(self.values, float)
-        return np.asarray(self.indices), known
+        known = 1.0 if self.is_learned else np.asarray(self.values, float)
+        return np.asarray(self.indices), np.broadcast_to(known, self.shape)
 
     def describe(self, num_parents: int) -> str:
         learned = "learned " if self.is_learned else ""
@@ -184,13 +215,18 @@ def as_weights(weights: Any, what: str) -> Weights:
 
 
 def as_operator(weights: Any) -> Any:
-    """The operator of weights: the only place that tells their forms apart."""
+    """The operator of weights, by their form."""
+    form = _form_of(weights)
+    return weights if form is Sparse else form(weights)
+
+
+def _form_of(weights: Any) -> type:
     if isinstance(weights, Sparse):
-        return weights
+        return Sparse
     if isinstance(weights, Distribution):
-        return Learned(weights)
+        return Learned
     # A stand-in for numbers, such as the None of a pytree of axes, counts as numbers.
-    return Matrices(weights) if getattr(weights, "ndim", 2) == 4 else Scalars(weights)
+    return Matrices if getattr(weights, "ndim", 2) == 4 else Scalars
 
 
 def has_single_arrows(arrows: Any) -> bool:
@@ -199,33 +235,46 @@ def has_single_arrows(arrows: Any) -> bool:
         return False
     if arrows.shape[1] == 1:
         return True
-    if not is_known(arrows.values, 2, 4):
+    if not is_known(arrows.values, 0, 2, 4):
         return False
     _, strengths = arrows.strengths(*arrows.shape[:2])
     return bool((np.count_nonzero(strengths, axis=1) <= 1).all())
 
 
 def in_form(weights: Any, like: Weights, dim: int, what: str) -> Any:
-    """Weights of new vectors in the form of others, to be joined to them; refused if they cannot be."""
-    new, own = as_operator(as_weights(weights, what)), as_operator(like)
-    if isinstance(new, Sparse) != isinstance(own, Sparse):
-        form = "Sparse" if isinstance(own, Sparse) else "an array"
-        raise ValueError(f"{what}: expected {form}, as the actions have")
-    if isinstance(new, Matrices) and isinstance(own, Scalars):
-        expected = f"expected (m, {own.shape[1]})"
-        raise ValueError(f"{what} are matrices; the actions have numbers: {expected}")
-    if isinstance(new, Scalars) and isinstance(own, Matrices):
-        return np.asarray(weights)[:, :, None, None] * np.eye(dim)
-    return weights if isinstance(new, Sparse) else np.asarray(weights)
+    """Weights of new vectors in the form of others, to be joined to them; refused if they cannot be.
+
+    On the host: `Sparse`, or a NumPy array.
+    """
+    if isinstance(weights, Sparse):
+        if not isinstance(like, Sparse):
+            raise ValueError(f"{what}: expected an array, as the others have")
+        return weights.in_form_of(like)
+    numbers = as_array(weights, what)
+    new, own = _form_of(numbers), _form_of(like)
+    if own is Sparse:
+        raise ValueError(f"{what}: expected Sparse, as the others have")
+    if new is Matrices and own is Scalars:
+        raise ValueError(
+            f"{what} are matrices; the others have numbers, as is expected of new ones"
+        )
+    if new is Scalars and own is Matrices:
+        return numbers[:, :, None, None] * np.eye(dim, dtype=numbers.dtype)
+    return numbers
 
 
 def weights_shape(weights: Any) -> tuple[int, ...]:
     """The shape of what a user wrote as weights; of `Sparse` ones, as if they were written out."""
+    return shape_of(as_weights(weights, "weights"))
+
+
+def shape_of(weights: Any) -> tuple[int, ...]:
+    """`weights_shape` of weights that were converted."""
     if isinstance(weights, Sparse):
         return weights.shape[0], int(weights.num_parents or 0)
     if isinstance(weights, Distribution):
         return tuple(weights.shape())
-    return tuple(as_numbers(weights, "weights").shape)
+    return tuple(weights.shape)
 
 
 def _check_no_repeats(indices: np.ndarray, used: np.ndarray | None) -> None:

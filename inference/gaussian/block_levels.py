@@ -26,7 +26,7 @@ from .joint_levels import JointLevels
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, Arrows, action_model, joint_prior, level_model, untie_actions
 from .single_arrows import SingleArrows, single_arrows
-from .square_roots import exchange_rows
+from .square_roots import add_compensated, exchange_rows
 
 __all__ = ["BlockEffects", "BlockLevels", "in_blocks", "tree_levels"]
 
@@ -34,10 +34,27 @@ _COLUMNS_AT_A_TIME = 4_000_000
 
 
 class BlockEffects(NamedTuple):
-    """The vectors of one level given the levels above it, and the posterior of those."""
+    """The vectors of one level given the levels above it, and the posterior of those.
 
-    blocks: ActionState
+    Attributes:
+        center: (d, K) as in `ActionState`.
+        roots: (2, d, d, K) roots as there, and what the last step of each lost, for the next to add:
+            they take ever smaller steps, in float32 soon too small to register (see `JointEffects`).
+        above: the posterior of the levels above.
+    """
+
+    center: Float[Array, "d K"]
+    roots: Float[Array, "2 d d K"]
     above: Any
+
+    @property
+    def blocks(self) -> ActionState:
+        """The vectors of this level given the levels above it."""
+        return ActionState(self.center, self.roots[0])
+
+    def block(self, vector: Array) -> ActionState:
+        """One of them: (d, 1) and (d, d, 1)."""
+        return ActionState(self.center[:, vector, None], self.roots[0, :, :, vector, None])
 
 
 class BlockLevels(Levels):
@@ -63,15 +80,20 @@ class BlockLevels(Levels):
         return self.model.arrows.weights[self.name]
 
     def before_data(self) -> BlockEffects:
-        return BlockEffects(action_blocks.no_data(self.above.model), self.above.before_data())
+        center, root = action_blocks.no_data(self.above.model)
+        roots = jnp.stack([root, jnp.zeros_like(root)])
+        return BlockEffects(center, roots, self.above.before_data())
 
     def absorb(
         self, effects: BlockEffects, innovation: Innovation, actions: ActionState
     ) -> tuple[BlockEffects, Outcome]:
         seen = self._about_parent(innovation)
-        blocks, innovation = action_blocks.observe(self.above.model, effects.blocks, *seen)
-        above, outcome = self.above.absorb(effects.above, innovation, blocks)
-        return BlockEffects(blocks, above), outcome
+        center, roots, innovation = action_blocks.observe_compensated(
+            self.above.model, effects.center, effects.roots, *seen
+        )
+        own = ActionState(center, roots[0])
+        above, outcome = self.above.absorb(effects.above, innovation, own)
+        return BlockEffects(center, roots, above), outcome
 
     def _about_parent(self, innovation: Innovation) -> tuple[Array, Array, Array, Array]:
         """An innovation as an observation: context, vector, reward and noise variance."""
@@ -83,9 +105,7 @@ class BlockLevels(Levels):
     def exchange(self, effects: BlockEffects, old: Innovation, new: Innovation) -> BlockEffects:
         """Only the path to the root moves, at O(d^3) a level."""
         vector = self.arrows.parent[jnp.clip(old.action[0], 0, self.model.num_actions - 1)]
-        before = ActionState(
-            effects.blocks.center[:, vector, None], effects.blocks.root[:, :, vector, None]
-        )
+        before = effects.block(vector)
 
         def unit_rows(innovations: Innovation) -> tuple[Array, Array]:
             context, _, residual, variance = jax.vmap(self._about_parent)(innovations)
@@ -93,18 +113,19 @@ class BlockLevels(Levels):
             return context / sd[:, None], (residual - context @ before.center[:, 0]) / sd
 
         step, shift = exchange_rows(before.root[:, :, 0], unit_rows(old), unit_rows(new))
-        after = ActionState(before.center + shift[:, None], before.root + step[..., None])
-        blocks = ActionState(
-            effects.blocks.center.at[:, vector].set(after.center[:, 0]),
-            effects.blocks.root.at[:, :, vector].set(after.root[:, :, 0]),
-        )
+        lost = effects.roots[1, :, :, vector]
+        moved = jnp.stack(add_compensated(before.root[:, :, 0], lost, step))
+        after = ActionState(before.center + shift[:, None], moved[0, ..., None])
+        center = effects.center.at[:, vector].set(after.center[:, 0])
+        roots = effects.roots.at[..., vector].set(moved)
         alone = self.above.model.select(vector)
 
         def said(state: ActionState) -> Innovation:
             rows = action_blocks.innovations_of(alone, state)
             return rows._replace(action=jnp.full_like(rows.action, vector))
 
-        return BlockEffects(blocks, self.above.exchange(effects.above, said(before), said(after)))
+        above = self.above.exchange(effects.above, said(before), said(after))
+        return BlockEffects(center, roots, above)
 
     def means(self, effects: BlockEffects) -> Above:
         above = self.above.means(effects.above)
@@ -123,15 +144,21 @@ class BlockLevels(Levels):
 
     def location_root(self, effects: BlockEffects, action: Array) -> Float[Array, "d n"]:
         vector = self.arrows.parent[action]
-        root = self.above.marginal_root(effects.above, effects.blocks.root[:, :, vector], vector)
+        root = self.above.marginal_root(effects.above, effects.roots[0, :, :, vector], vector)
         return self.arrows.push(action, root)
 
     def location(self, effects: BlockEffects, action: Array) -> Float[Array, " d"]:
         vector = self.arrows.parent[action]
-        own = ActionState(
-            effects.blocks.center[:, vector, None], effects.blocks.root[:, :, vector, None]
-        )
+        own = effects.block(vector)
         return self.arrows.push(action, self.above.mean_of_one(effects.above, own, vector))
+
+    def along(
+        self, effects: BlockEffects, action: Array, direction: Float[Array, " d"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Along the path to the root, at O(d^2) a level."""
+        vector, context = self.arrows.parent[action], self.arrows.pull(action, direction)
+        own = effects.block(vector)
+        return self.above.predictor(effects.above, own, vector, context)
 
     @property
     def chunk(self) -> int:

@@ -1,7 +1,9 @@
 """The log evidence of a linear-Gaussian hierarchy, from sufficient statistics.
 
-All vectors are integrated out. Actions given the levels above send a whitened block of at most `d` rows
-each, `e_i = A_i eps + N(0, I)` with standard normal `eps` of as many numbers as stand above; stacked,
+All vectors are integrated out. Levels of a tree go one after the other (`elimination.py`), at O(d^3) a
+vector; what is left are the vectors of one level, or else the actions, below levels that are not a tree.
+Given these they send a whitened block of a few rows each, `e_i = A_i eps + N(0, I)` with standard normal
+`eps` of as many numbers as stand above; stacked,
 
     -2 log p(y) = n log(2 pi sigma^2) + unexplained
                   + sum_i log det D_i + log det(I + A A') + e' (I + A A')^{-1} e.
@@ -9,9 +11,11 @@ each, `e_i = A_i eps + N(0, I)` with standard normal `eps` of as many numbers as
 Both determinants come from triangular factors of stacked rows, never from sums of squares, so that wide
 priors and collinear effects keep their digits in float32. Square roots of covariances may be singular, or
 zero: nothing is divided by them. Costs O(n d^2) once, then O(m N min(m, N)) for `m = d` times the number
-of actions with rewards and `N` numbers above, and the same for the gradient, in O(m N) memory.
+of actions with rewards, or of vectors below what is not a tree, and `N` numbers above, and the same for
+the gradient, in O(m N) memory.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,10 +23,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ...models.hierarchy import Hierarchy
-from .square_roots import transpose
+from .elimination import Rows, factor_of_sum, own_out, to_parents
+from .single_arrows import single_arrows
 from .sufficient_statistics import RewardStatistics
 
 __all__ = ["GaussianLevel", "gaussian_levels", "log_density_of_rewards", "prior_means"]
@@ -39,6 +44,7 @@ class GaussianLevel(eqx.Module):
         name: the name of the level.
         size: its number of vectors.
         is_joint: whether the root ties all vectors together.
+        branching: whether every vector has one parent at most.
     """
 
     mean: Array
@@ -47,6 +53,11 @@ class GaussianLevel(eqx.Module):
     name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
     is_joint: bool = eqx.field(static=True)
+    branching: bool = eqx.field(static=True)
+
+    def roots(self, vectors: Int[Array, " k"]) -> Float[Array, "#k d d"]:
+        """The square roots of some vectors that are not tied together."""
+        return self.root[vectors] if self.root.ndim == 3 else self.root[None]
 
     def joint_root(self, dim: int) -> Float[Array, "size d n"]:
         """The square root of the covariance of all vectors together, by rows."""
@@ -62,34 +73,38 @@ def gaussian_levels(hierarchy: Hierarchy) -> tuple[GaussianLevel, ...]:
 
     def one(level: Any) -> GaussianLevel:
         cov = level.covariance(hierarchy.dim)
+        root, branching = cov.scale_tril(), bool(level.branching)
         return GaussianLevel(
-            level.mean, cov.scale_tril(), level.arrows, level.name, level.size, cov.is_joint
+            level.mean, root, level.arrows, level.name, level.size, cov.is_joint, branching
         )
 
     return tuple(one(level) for level in hierarchy.levels)
 
 
 def log_density_of_rewards(
-    levels: tuple[GaussianLevel, ...], noise: Float[Array, ""], statistics: RewardStatistics
+    levels: Sequence[GaussianLevel], noise: Float[Array, ""], statistics: RewardStatistics
 ) -> Float[Array, ""]:
     """The log density of all rewards, given their statistics; `noise` is a standard deviation."""
-    contexts, actions = statistics.contexts / noise, levels[-1]
+    contexts = statistics.contexts / noise
     mean = prior_means(levels, statistics)
     residual = statistics.rewards / noise - jnp.einsum("kde,ke->kd", contexts, mean)
+    rows, vectors = Rows(contexts, residual), statistics.actions
     log_determinant = jnp.zeros((), residual.dtype)
-    shared = contexts @ _shared_roots(levels, statistics)
-    if not actions.is_joint:
-        # What an action has of its own: `D = I + B B' = C' C`, with `B = contexts own / noise`.
-        own = jnp.broadcast_to(actions.root, (actions.size, *contexts.shape[1:]))
-        C = _factor_of_sum(transpose(contexts @ own[statistics.actions]))
-        log_determinant += jnp.log(jnp.abs(jnp.diagonal(C, axis1=-2, axis2=-1))).sum()
-        residual = solve_triangular(C, residual[..., None], trans=1)[..., 0]
-        shared = solve_triangular(C, shared, trans=1)
-    residual = residual.ravel()
-    distance = residual @ residual
-    if shared.shape[-1]:
-        A = shared.reshape(residual.size, -1)
-        half, distance = _half_log_determinant_and_distance(A, residual)
+    while _is_tree(levels):
+        *levels, level = levels
+        rows, half = own_out(rows, level.roots(vectors))
+        (arrows,) = level.arrows.values()
+        rows = to_parents(rows, vectors, single_arrows(arrows), levels[-1].size)
+        vectors = jnp.arange(levels[-1].size)
+        log_determinant += half
+    if not levels[-1].is_joint:
+        rows, half = own_out(rows, levels[-1].roots(vectors))
+        log_determinant += half
+    e = rows.e.ravel()
+    distance = e @ e
+    A = (rows.A @ _shared_roots(levels, vectors, rows.A.shape[-1])).reshape(e.size, -1)
+    if A.shape[1]:
+        half, distance = _half_log_determinant_and_distance(A, e)
         log_determinant += half
     unexplained = jnp.sum(jnp.square(statistics.unexplained / noise))
     normaliser = statistics.num_rewards * (0.5 * jnp.log(2 * jnp.pi) + jnp.log(noise))
@@ -97,7 +112,7 @@ def log_density_of_rewards(
 
 
 def prior_means(
-    levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
+    levels: Sequence[GaussianLevel], statistics: RewardStatistics
 ) -> Float[Array, "k d"]:
     """The prior mean of every action that has statistics."""
     *above, actions = levels
@@ -108,20 +123,24 @@ def prior_means(
         parts = [arrows.mix(means[parent]) for parent, arrows in level.arrows.items()]
         means[level.name] = sum(parts, mean)
     mean = jnp.broadcast_to(actions.mean, (actions.size, dim))[statistics.actions]
-    return sum(_mixed(actions, means, statistics), mean)
+    return sum(_mixed(actions, means, statistics.actions), mean)
+
+
+def _is_tree(levels: Sequence[GaussianLevel]) -> bool:
+    """Whether the last level can be integrated out by itself; see `block_levels.in_blocks`."""
+    return len(levels) > 1 and levels[-1].branching and not levels[-2].is_joint
 
 
 def _shared_roots(
-    levels: tuple[GaussianLevel, ...], statistics: RewardStatistics
+    levels: Sequence[GaussianLevel], vectors: Int[Array, " k"], dim: int
 ) -> Float[Array, "k d N"]:
-    """The square root of what actions with statistics share, by rows: `cov(theta_i, theta_j) = r_i r_j'`.
+    """The square root of what vectors of the last level share, by rows: `cov(z_i, z_j) = r_i r_j'`.
 
     As in `linear_model.joint_prior`, a level's rows are its parents', mixed, and its own root in
     columns of its own.
     """
-    *above, actions = levels
-    dim = statistics.rewards.shape[1]
-    total = dim * (sum(level.size for level in above) + actions.size * actions.is_joint)
+    *above, last = levels
+    total = dim * (sum(level.size for level in above) + last.size * last.is_joint)
     rows: dict[str, Array] = {}
     start = 0
     for level in above:
@@ -132,31 +151,22 @@ def _shared_roots(
             row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
         rows[level.name] = row
         start += own.shape[-1]
-    shared = jnp.zeros((*statistics.rewards.shape, total), actions.root.dtype)
-    if actions.is_joint:
-        shared = shared.at[..., start:].set(actions.joint_root(dim)[statistics.actions])
-    return sum(_mixed(actions, rows, statistics), shared)
+    shared = jnp.zeros((len(vectors), dim, total), last.root.dtype)
+    if last.is_joint:
+        shared = shared.at[..., start:].set(last.joint_root(dim)[vectors])
+    return sum(_mixed(last, rows, vectors), shared)
 
 
-def _mixed(
-    actions: GaussianLevel, above: dict[str, Array], statistics: RewardStatistics
-) -> list[Array]:
-    """By parent, the weighted sum of what is above, vectors or rows, for actions with statistics."""
+def _mixed(level: GaussianLevel, above: dict[str, Array], vectors: Int[Array, " k"]) -> list[Array]:
+    """By parent, the weighted sum of what is above, vectors or rows, for vectors of a level."""
 
     def from_parent(parent: str) -> Array:
-        mix = actions.arrows[parent].mix_one
+        mix = level.arrows[parent].mix_one
         if above[parent].ndim == 3:
             mix = jax.vmap(mix, in_axes=(None, -1), out_axes=-1)
-        return jax.vmap(lambda i: mix(i, above[parent]))(statistics.actions)
+        return jax.vmap(lambda i: mix(i, above[parent]))(vectors)
 
-    return [from_parent(parent) for parent in actions.arrows]
-
-
-def _factor_of_sum(B: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:
-    """Upper triangular `C` with `C' C = I + B' B`."""
-    n = B.shape[-1]
-    identity = jnp.broadcast_to(jnp.eye(n, dtype=B.dtype), (*B.shape[:-2], n, n))
-    return jnp.linalg.qr(jnp.concatenate([B, identity], axis=-2), mode="r")
+    return [from_parent(parent) for parent in level.arrows]
 
 
 @jax.custom_jvp
@@ -191,7 +201,7 @@ def _solved(A: Array, e: Array) -> tuple[Array, Array, Array, Array, Array]:
         w = solve_triangular(C, factor[:N, N])
         r = e - A @ w
     else:
-        C = _factor_of_sum(A.T)
+        C = factor_of_sum(A.T)
         whitened = solve_triangular(C, e, trans=1)
         distance = whitened @ whitened
         r = solve_triangular(C, whitened)

@@ -76,7 +76,7 @@ class JointLevels(Levels):
         residual = innovation.residual - g @ effects.mean
         mean = effects.mean + covariance * (residual / total)
         root, rounding = add_compensated(effects.root, effects.rounding, step)
-        log_density = -0.5 * (jnp.log(2 * jnp.pi * total) + residual**2 / total)
+        log_density = -0.5 * (jnp.log(jnp.abs(2 * jnp.pi * total)) + residual**2 / total)
         return JointEffects(mean, root, rounding), log_density
 
     def absorb_rows(
@@ -145,6 +145,14 @@ class JointLevels(Levels):
 
     def location_root(self, effects: JointEffects, action: Array) -> Float[Array, "d N"]:
         return self.model.slope(action, self.means(effects)) @ effects.root
+
+    def along(
+        self, effects: JointEffects, action: Array, direction: Float[Array, " d"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """At O(N^2)."""
+        g = self.model.arrows.row_transposed(action, direction)
+        w = g @ effects.root
+        return g @ effects.mean, w @ w
 
     @property
     def chunk(self) -> int:

@@ -63,10 +63,16 @@ class Levels(eqx.Module):
     def condition(
         self, effects: Any, innovations: Innovation, actions: ActionState
     ) -> tuple[Any, Outcome]:
-        """After many rewards, given the actions after them: innovations have a leading axis."""
+        """After many rewards, given the actions after them: innovations have a leading axis.
+
+        Those of actions out of range have no log density.
+        """
 
         def one(effects: Any, innovation: Innovation) -> tuple[Any, Outcome]:
-            return self.absorb(effects, innovation, actions)
+            effects, outcome = self.absorb(effects, innovation, actions)
+            is_one = innovation.action < self.model.num_actions
+            log_density = jnp.where(is_one, outcome.log_density, 0.0)
+            return effects, outcome._replace(log_density=log_density)
 
         effects, outcomes = jax.lax.scan(one, effects, innovations)
         return effects, Outcome(*(jnp.sum(part) for part in outcomes))
@@ -94,6 +100,22 @@ class Levels(eqx.Module):
     def location(self, effects: Any, action: Array) -> Float[Array, " d"]:
         """The mean of where an action is centred, `Gamma_a z`."""
         return self.model.arrows.row(action, self.means(effects))
+
+    def along(
+        self, effects: Any, action: Array, direction: Float[Array, " d"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The mean and the variance of where an action is centred, in one direction: `v' Gamma_a z`."""
+        w = direction @ self.location_root(effects, action)
+        return direction @ self.location(effects, action), w @ w
+
+    def predictor(
+        self, effects: Any, own: ActionState, action: Array, context: Float[Array, " d"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The mean and the variance of `x' theta_a` of an action whose `ActionState` is `own` (d, 1)."""
+        w = context @ own.root[:, :, 0]
+        direction = self.model.weigh_one(action, own.root[:, :, 0] @ w)
+        mean, variance = self.along(effects, action, direction)
+        return context @ own.center[:, 0] + mean, w @ w + variance
 
     @property
     @abstractmethod

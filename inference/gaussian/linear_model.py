@@ -39,6 +39,7 @@ __all__ = [
     "joint_prior",
     "level_model",
     "untie_actions",
+    "written_out",
 ]
 
 
@@ -176,6 +177,17 @@ def contract(matrix: Float[Array, "d e K"], v: Float[Array, "d #K"]) -> Float[Ar
 def dot(v: Float[Array, "d #K"], w: Float[Array, "d #K"]) -> Float[Array, " K"]:
     """`v_k' w_k` for every `k`; see `contract`."""
     return functools.reduce(operator.add, (v[i] * w[i] for i in range(v.shape[0])))
+
+
+def written_out(rows: Float[Array, "d K"]) -> Float[Array, "d K"]:
+    """The same numbers, which the compiler has to compute before they are used.
+
+    XLA merges a computation with what uses it, and repeats it for each use: it would draw a parent once for
+    each of its children, and a random number once for each sum that it is a part of. It does not look
+    inside a product of matrices.
+    """
+    identity = jnp.eye(len(rows), dtype=rows.dtype)
+    return jnp.matmul(identity, rows, precision=jax.lax.Precision.HIGHEST)
 
 
 def action_model(hierarchy: Hierarchy) -> ActionModel:

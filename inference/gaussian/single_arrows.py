@@ -7,6 +7,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ...models.operators import Operator
+from ...models.weights import Sparse
+from .linear_model import written_out
 
 __all__ = ["SingleArrows", "single_arrows"]
 
@@ -17,7 +19,7 @@ class SingleArrows(eqx.Module):
     Attributes:
         parent: (size,) positions in the parent level. A vector without a parent names any of them,
             with the weight zero.
-        values: (size,) numbers, or (size, d, d) matrices.
+        values: (size,) numbers, (size, d, d) matrices, or one number for all.
     """
 
     parent: Int[Array, " size"]
@@ -25,12 +27,15 @@ class SingleArrows(eqx.Module):
 
     def mix_columns(self, parents: Float[Array, "P d"]) -> Float[Array, "d size"]:
         """`C_i psi` of every vector and its parent, vectors last."""
-        own = parents.T[:, self.parent]
-        return (
-            self.values * own
-            if self.values.ndim == 1
-            else jnp.einsum("kde,ek->dk", self.values, own)
-        )
+        rows = written_out(parents.T)
+        own = jnp.stack([jnp.take(row, self.parent, mode="clip") for row in rows])
+        if self.values.ndim < 2:
+            return self.values * own
+        return jnp.einsum("kde,ek->dk", self.values, own)
+
+    def weight(self, i: Int[Array, "*some"]) -> Array:
+        """`C_i` or `b_i` of some vectors."""
+        return self.values[i] if self.values.ndim else jnp.broadcast_to(self.values, i.shape)
 
     def mix_one(self, i: Int[Array, ""], parents: Float[Array, "P d"]) -> Float[Array, " d"]:
         """`C_i psi` of one vector and its parent."""
@@ -38,15 +43,20 @@ class SingleArrows(eqx.Module):
 
     def push(self, i: Int[Array, ""], v: Float[Array, "d *e"]) -> Float[Array, "d *e"]:
         """`C_i v`."""
-        return self.values[i] * v if self.values.ndim == 1 else self.values[i] @ v
+        weight = self.weight(i)
+        return weight @ v if weight.ndim else weight * v
 
     def pull(self, i: Int[Array, ""], v: Float[Array, " d"]) -> Float[Array, " d"]:
         """`C_i' v`."""
-        return self.values[i] * v if self.values.ndim == 1 else v @ self.values[i]
+        weight = self.weight(i)
+        return v @ weight if weight.ndim else weight * v
 
 
 def single_arrows(arrows: Operator) -> SingleArrows:
     """The weights of a level with one arrow at most for each vector, in this form."""
+    if isinstance(arrows, Sparse) and arrows.shape[1] == 1:
+        values = arrows.values[:, 0] if arrows.values.ndim else arrows.values
+        return SingleArrows(arrows.indices[:, 0], values)
     everyone = jnp.arange(arrows.shape[0])
     is_arrow = (arrows.values != 0).reshape(*arrows.shape[:2], -1).any(-1)
     column = jnp.argmax(is_arrow, axis=1)

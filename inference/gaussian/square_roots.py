@@ -33,12 +33,14 @@ def shrink_by_one(
 
     Potter's square-root update: with `w = Q' g` and `t = variance + w'w`, the root moves by
     `-(Q w) w' / (t + sqrt(variance t))`. Returns that step, the covariance `Q w` of `z` with what was
-    seen, and the variance `t` of what was seen.
+    seen, and the variance `t` of what was seen. A negative variance, below `-w'w`, takes certainty
+    away: the square root then has the sign of `t`.
     """
     w = g @ root  # not root.T @ g, which XLA would transpose in memory first
     covariance = root @ w
     total = variance + w @ w
-    step = jnp.outer(covariance, w / -(total + jnp.sqrt(variance * total)))
+    spread = jnp.copysign(jnp.sqrt(variance * total), total)
+    step = jnp.outer(covariance, w / -(total + spread))
     return step, covariance, total
 
 

@@ -111,8 +111,9 @@ def describe_law(level: Level, dim: int) -> list[str]:
 def describe_reward(reward: Reward, actions: str) -> list[str]:
     """The law of the reward, a few words a line."""
     lines = [type(reward).__name__]
-    if isinstance(reward, Gaussian) and reward.is_learned:
-        lines.append(f"noise ~ {law_name(reward.noise)} (learned)")
+    if reward.is_learned:
+        for site, law in reward.unknowns.items():
+            lines.append(f"{site.removeprefix('reward_')} ~ {law_name(law)} (learned)")
     elif isinstance(reward, Gaussian):
         lines = [f"Gaussian, noise {float(reward.noise):.3g}"]
     return [*lines, f"of context · {actions}"]

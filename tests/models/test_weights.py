@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpyro.infer.util import log_density
 
 from mixts.models import Gaussian, Hierarchy, Level, Sparse
+from mixts.models.weights import in_form
 from tolerance import tolerance
 
 
@@ -39,6 +40,40 @@ def patterns(draw):
         indices[i, : len(row)] = row
         values[i, : len(row)] = rng.uniform(0.5, 2.0, len(row))
     return indices, values
+
+
+def test_one_number_for_all_is_not_written_out(x64):
+    """A parent for each vector is one index for each: no array of ones."""
+    owners = Sparse([[0], [3], [3]], num_parents=5)
+    assert sum(leaf.size for leaf in jax.tree.leaves(owners)) == 4
+    parents = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
+    pairs = Sparse([[0, 1], [3, 2], [3, 4]], 0.5, num_parents=5)
+    for found in (owners, pairs):
+        out = found.with_values(np.full(found.shape, float(found.values)))
+        np.testing.assert_allclose(found.mix(parents), out.mix(parents), **tolerance())
+        for i in map(jnp.asarray, range(3)):
+            roots = jnp.ones((found.shape[1], 2, 2))
+            np.testing.assert_array_equal(found.mix_one(i, parents), out.mix_one(i, parents))
+            np.testing.assert_array_equal(found.pull(i, parents[0]), out.pull(i, parents[0]))
+            np.testing.assert_array_equal(found.push(i, roots), out.push(i, roots))
+        np.testing.assert_array_equal(found.strengths(3, 5)[1], out.values)
+    assert Level("item", 3, parents={"top": owners}).branching
+    assert not Level("item", 3, parents={"top": pairs}).branching
+
+
+def test_newcomers_share_the_number_of_the_others():
+    """As long as theirs is the same; else all are written out."""
+    owners = Sparse([[0], [3], [3]], num_parents=5)
+    new = in_form(Sparse([[4]], [[1.0]]), owners, 2, "weights")
+    assert new.values.ndim == 0
+    joined = owners.join(new, 3, 5)
+    assert joined.values.ndim == 0
+    np.testing.assert_array_equal(joined.indices[:, 0], [0, 3, 3, 4, 0])
+    other = in_form(Sparse([[4]], [[2.0]]), owners, 2, "weights")
+    np.testing.assert_array_equal(owners.join(other, 3, 5).values[:, 0], [1, 1, 1, 2, 0])
+    wide = in_form(Sparse([[4, 1]]), owners, 2, "weights")
+    np.testing.assert_array_equal(owners.join(wide, 3, 4).values, [[1, 0]] * 3 + [[1, 1]])
+    assert in_form(Sparse([[4]]), joined.with_values(np.ones((5, 1))), 2, "weights").values.ndim
 
 
 @given(pattern=patterns())
@@ -116,6 +151,7 @@ import time
 import jax, numpy as np
 from mixts.benchmarks.timing import peak_memory
 from mixts.models import Gaussian, Hierarchy, Level, Sparse
+from mixts.models.weights import in_form
 
 size, parents, m, dim = 1_000_000, 100_000, 10, 4
 rng = np.random.default_rng(0)

@@ -15,8 +15,9 @@ from mistakes import as_a_user
 from mixts.inference import ClosedForm, Laplace, log_evidence
 from mixts.inference.gaussian.block_levels import BlockLevels, in_blocks
 from mixts.inference.gaussian.joint_levels import joint_levels
-from mixts.inference.gaussian.new_actions import newcomers
+from mixts.inference.gaussian.new_vectors import newcomers
 from mixts.models import Data, Gaussian, Hierarchy, Level, Poisson, Sparse
+from mixts.models import tree as declared_tree
 from tolerance import tolerance
 
 NAMES = ["root", "branch", "twig", "leaf"]
@@ -144,6 +145,7 @@ def test_forgetting_and_the_slope_of_the_evidence(x64):
     same(log_evidence(model.hierarchy(), Data(*seen)), evidence(backend))
 
 
+@pytest.mark.slow
 def test_counts_on_a_tree(x64):
     """Laplace refits one action after a reward, and exchanges what its path to the root was told."""
     model = TREES["catalogue"]
@@ -160,6 +162,17 @@ def test_counts_on_a_tree(x64):
     same(
         *((p.mean, p.cov) for p in map(lambda b, s: b.posterior(s), (backend, joint), found)), 1e-6
     )
+
+
+def test_an_update_copies_no_level():
+    """With donated buffers, what many updates need beside the state is a few numbers."""
+    parents = [np.arange(2_000) % 20, np.arange(20_000) % 2_000]
+    backend = ClosedForm(declared_tree(parents, 3))
+    seen = np.ones((4, 3)), np.arange(4), np.ones(4)
+    donating = jax.jit(updated.__wrapped__, donate_argnums=1)
+    needs = donating.lower(backend, backend.init(), *seen).compile().memory_analysis()
+    assert needs is not None
+    assert needs.temp_size_in_bytes < 20_000
 
 
 def test_which_levels_are_kept_in_blocks():
