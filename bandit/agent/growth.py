@@ -1,29 +1,33 @@
-"""More room for rewards and for actions: other programs, and policy and state in their shapes.
+"""More room for rewards, actions and nodes: other programs, and policy and state in their shapes.
 
 Programs are compiled for the room there is, which doubles when it runs out. That takes seconds, so it is
 done beforehand in a thread of its own (`begin`), while the old programs serve; what is left to do is to
 copy arrays into larger ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Bool
 
 from ...inference.buffer import is_buffer, widen
-from ...inference.gaussian.new_actions import (
-    action_axes,
+from ...inference.gaussian.block_levels import BlockLevels
+from ...inference.gaussian.new_vectors import (
+    NewVectors,
+    Rows,
+    alone,
     carry_over,
     extend,
-    first_action,
+    first_of,
+    level_axes,
     place,
-    same_form,
+    rows_of,
 )
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy
@@ -38,7 +42,8 @@ __all__ = [
     "compile_add",
     "extension",
     "finished",
-    "more_actions",
+    "levels_that_grow",
+    "more_places",
     "more_rewards",
 ]
 
@@ -76,26 +81,54 @@ def more_rewards(programs: Programs, capacity: int) -> Growth:
     def compile_all() -> None:
         moved.lower(programs.state.packed()).compile()
         grown.compile((*SERVING, *tuple(programs.compiled)))
-        if programs in _adders:
-            known = _adders[programs]
-            _adders.setdefault(grown, _Adder(grown, known.axes, known.example)).compile()
+        for name, known in _adders.get(programs, {}).items():
+            ours = _adders.setdefault(grown, {})
+            ours.setdefault(name, known.with_programs(grown)).compile()
 
     return Growth(grown, lambda policy, state: (policy, moved(state)), compile_all)
 
 
+def levels_that_grow(policy: Policy) -> list[str]:
+    """The levels above the actions that can take in new nodes, as the actions' own level can.
+
+    A backend has to keep them in blocks: in a joint covariance a new node would go into every row. A
+    policy that has no backend knows nothing of the levels above.
+    """
+    backend = getattr(policy, "backend", None)
+    if backend is None:
+        *above, _ = policy.problem.levels
+        return [each.name for each in above if not each.covariance(policy.problem.dim).is_joint]
+    levels, names = getattr(backend, "levels", None), []
+    while isinstance(levels, BlockLevels):
+        names.append(levels.name)
+        levels = levels.above
+    return names
+
+
 def _prior(policy: Policy, hierarchy: Hierarchy) -> tuple[Policy, Any]:
-    """Policy and state for other actions, before any data."""
+    """Policy and state for another hierarchy, before any data."""
     extended = policy.with_hierarchy(hierarchy)
     # Policies that can be extended draw nothing here.
     return extended, extended.init(jax.random.key(0))
 
 
 class _Carrier:
-    """From policies and states of one structure to those of a hierarchy with other actions."""
+    """From policies and states of one structure to those of a hierarchy with levels of other sizes."""
 
-    def __init__(self, programs: Programs, form: Packing, policy: Policy, hierarchy: Hierarchy):
+    def __init__(
+        self,
+        programs: Programs,
+        form: Packing,
+        policy: Policy,
+        hierarchy: Hierarchy,
+        names: tuple[str, ...],
+    ):
         self.prior = jax.jit(_prior)
-        axes = action_axes(partial(_prior, policy), hierarchy)
+        by_name = [level_axes(partial(_prior, policy), hierarchy, name) for name in names]
+        axes = [
+            {name: axis for name, axis in zip(names, own, strict=True) if axis is not None}
+            for own in zip(*by_name, strict=True)
+        ]
 
         def carried(policy: Packed, state: Packed, fresh: Any, is_new: Any) -> Any:
             old = programs.policy.unpack(policy), programs.state.unpack(state)
@@ -103,7 +136,7 @@ class _Carrier:
 
         fresh = jax.eval_shape(_prior, programs.policy.tree, form.tree)
         packed = programs.policy.packed(), programs.state.packed()
-        is_new = jax.ShapeDtypeStruct((hierarchy.num_actions,), bool)
+        is_new = {name: jax.ShapeDtypeStruct((hierarchy[name].size,), bool) for name in names}
         after = jax.eval_shape(carried, *packed, fresh, is_new)
         forms = packing_of(after[0]), packing_of(after[1])
         self.programs = programs_for(*forms, programs.forget, programs.forget_every)
@@ -121,100 +154,145 @@ class _Carrier:
         self.compile = compile_all
 
 
-_carriers: WeakKeyDictionary[Programs, dict[Packing, _Carrier]] = WeakKeyDictionary()
+_carriers: WeakKeyDictionary[Programs, dict[Any, _Carrier]] = WeakKeyDictionary()
 
 
 def extension(
-    programs: Programs, policy: Packed, hierarchy: Hierarchy, is_new: Bool[np.ndarray, " K"]
+    programs: Programs,
+    policy: Packed,
+    hierarchy: Hierarchy,
+    is_new: Mapping[str, Bool[np.ndarray, " _"]],
 ) -> Growth:
-    """Room for the actions of a hierarchy, of which some are new; the others do not change.
+    """Room for the vectors of a hierarchy, of which some are new; the others do not change.
 
-    Compiled once for each number of actions that there is room for.
+    Compiled once for each number of vectors that there is room for.
+
+    Args:
+        programs: those so far.
+        policy: the policy so far.
+        hierarchy: what to go on with.
+        is_new: level's name -> which of its vectors are new, of every level whose size changes.
     """
     unpacked, form = programs.unpack_policy(policy), packing_of(hierarchy)
-    known = _carriers.setdefault(programs, {})
-    if form not in known:
-        known[form] = _Carrier(programs, form, unpacked, hierarchy)
-    carrier = known[form]
+    known, names = _carriers.setdefault(programs, {}), tuple(sorted(is_new))
+    if (form, names) not in known:
+        known[form, names] = _Carrier(programs, form, unpacked, hierarchy, names)
+    carrier = known[form, names]
     fresh = carrier.prior(unpacked, hierarchy)
-    move = lambda policy, state: carrier.moved(policy, state, fresh, is_new)  # noqa: E731
+    move = lambda policy, state: carrier.moved(policy, state, fresh, dict(is_new))  # noqa: E731
     return Growth(carrier.programs, move, carrier.compile)
 
 
-def more_actions(programs: Programs, policy: Packed, capacity: int) -> Growth:
-    """Room for `capacity` actions, and what adds one to them."""
+def more_places(programs: Programs, policy: Packed, sizes: Mapping[str, int]) -> Growth:
+    """Room for so many vectors of some levels, and what adds one to them, or one action."""
     unpacked = programs.unpack_policy(policy)
-    hierarchy = extend(unpacked.problem, None, programs.num_actions, capacity)
-    growth = extension(programs, policy, hierarchy, np.arange(capacity) >= programs.num_actions)
+    problem = unpacked.problem
+    hierarchy = extend(problem, sizes)
+    is_new = {name: np.arange(size) >= problem[name].size for name, size in sizes.items()}
+    growth = extension(programs, policy, hierarchy, is_new)
 
     def compile_all() -> None:
         growth.compile()
-        _adder(growth.programs, unpacked.with_hierarchy(hierarchy), hierarchy).compile()
+        extended = unpacked.with_hierarchy(hierarchy)
+        for name in {problem.actions.name, *sizes}:
+            _adder(growth.programs, extended, hierarchy, name).compile()
 
     return growth._replace(compile=compile_all)
 
 
 class _Adder:
-    """Puts new actions into spare places of policies and states of one structure.
+    """Puts new vectors into spare places of a level, in policies and states of one structure.
 
     Args:
         programs: of that structure.
-        axes: of every array, which axis goes over actions; see `action_axes`.
-        example: a newcomer.
+        name: of the level.
+        axes: of every array, which axis goes over the level; see `level_axes`.
+        example: what is declared of one vector.
+        of_newcomers: what makes a hierarchy of newcomers alone.
     """
 
-    def __init__(self, programs: Programs, axes: list[int | None], example: Level):
-        self.axes, self.example = axes, example
+    def __init__(
+        self,
+        programs: Programs,
+        name: str,
+        axes: list[int | None],
+        example: Rows,
+        of_newcomers: Callable[[Hierarchy, Level], Hierarchy],
+    ):
+        self._made_with = name, axes, example, of_newcomers
 
-        def added(policy: Packed, state: Packed, level: Level, start: Any, count: Any) -> Any:
-            unpacked, known = programs.policy.unpack(policy), programs.state.unpack(state)
-            above = unpacked.problem
-            alone = above.remade(levels=[*above.levels[:-1], level])
-            rows = jnp.arange(level.size)
-            rows = jnp.where(rows < count, start + rows, programs.num_actions)
-            new_policy, new_state = place((unpacked, known), _prior(unpacked, alone), axes, rows)
-            return programs.policy.pack(new_policy), programs.state.pack(new_state)
+        def added(policy: Packed, states: tuple[Packed, ...], rows: Rows, places: Array) -> Any:
+            unpacked = programs.policy.unpack(policy)
+            level = rows.declared(unpacked.problem[name], len(places))
+            new_policy, fresh = _prior(unpacked, of_newcomers(unpacked.problem, level))
+            known = [programs.state.unpack(state) for state in states]
+            of_policy = len(jax.tree.leaves(unpacked))
+            new_policy = place(unpacked, new_policy, axes[:of_policy], places)
+            new_states = [place(state, fresh, axes[of_policy:], places) for state in known]
+            packed = tuple(programs.state.pack(state) for state in new_states)
+            return programs.policy.pack(new_policy), packed
 
         self.program = jax.jit(added)
 
         def compile_one() -> None:
-            packed, number = (programs.policy.packed(), programs.state.packed()), np.int32(0)
-            self.program.lower(*packed, example, number, number).compile()
+            policy, state = programs.policy.packed(), programs.state.packed()
+            self.program.lower(policy, (state, state), example, np.zeros(1, np.int32)).compile()
 
         self.compile = compile_one
 
+    def rehearse(self, policy: Packed, states: tuple[Packed, Packed], capacity: int) -> None:
+        """Run it once, with a place past the end, where nothing is put."""
+        _, _, example, _ = self._made_with
+        self.program(policy, states, example, np.full(1, capacity, np.int32))
 
-_adders: WeakKeyDictionary[Programs, _Adder] = WeakKeyDictionary()
+    def with_programs(self, programs: Programs) -> "_Adder":
+        """The same for programs with room for other numbers of rewards."""
+        return _Adder(programs, *self._made_with)
 
 
-def _adder(programs: Programs, policy: Policy, hierarchy: Hierarchy) -> _Adder:
-    if programs not in _adders:
-        axes = action_axes(partial(_prior, policy), hierarchy)
-        _adders[programs] = _Adder(programs, axes, first_action(hierarchy))
-    return _adders[programs]
+_adders: WeakKeyDictionary[Programs, dict[str, _Adder]] = WeakKeyDictionary()
+
+
+def _adder(programs: Programs, policy: Policy, hierarchy: Hierarchy, name: str) -> _Adder:
+    known = _adders.setdefault(programs, {})
+    if name not in known:
+        axes = level_axes(partial(_prior, policy), hierarchy, name)
+        example = rows_of(hierarchy, first_of(hierarchy, name), 1)
+        assert example is not None, "the first vector is declared as all are"
+        known[name] = _Adder(programs, name, axes, example, alone(hierarchy, name))
+    return known[name]
 
 
 def add(
-    programs: Programs, policy: Packed, hierarchy: Hierarchy, level: Level
-) -> Callable[[Packed, Packed, int], tuple[Packed, Packed]] | None:
-    """What puts new actions into spare places from a number on, where that needs no other shapes.
+    programs: Programs, policy: Packed, hierarchy: Hierarchy, new: NewVectors, start: int
+) -> Callable[[Packed, tuple[Packed, Packed]], tuple[Packed, tuple[Packed, Packed]]] | None:
+    """What puts new vectors into spare places from `start` on, where that needs no other shapes.
 
-    It costs what the new actions cost, whatever others there are; numbers of them with the same next
-    power of two share a program. None where they are declared otherwise than the actions so far, such
+    It takes the policy and two states of it, such as the present one and the last sound one. It costs
+    what the new vectors cost, whatever others there are; numbers of them with the same next power of
+    two share a program. None where they are declared otherwise than the others so far, such
     as with the first covariance of its own.
     """
-    like = same_form(hierarchy, level, padded_size(level.size))
-    if like is None:
+    rows = rows_of(hierarchy, new, padded_size(new.size))
+    if rows is None:
         return None
-    if programs not in _adders:
-        _adder(programs, programs.unpack_policy(policy), hierarchy)
-    program, count = _adders[programs].program, np.int32(level.size)
-    return lambda policy, state, start: program(policy, state, like, np.int32(start), count)
+    if new.name not in _adders.get(programs, {}):
+        _adder(programs, programs.unpack_policy(policy), hierarchy, new.name)
+    program = _adders[programs][new.name].program
+    # Rows beyond the new vectors go to a place past the end, where they are left out.
+    places = np.full(padded_size(new.size), hierarchy[new.name].size, np.int32)
+    places[: new.size] = start + np.arange(new.size)
+    return lambda policy, states: program(policy, states, rows, places)
 
 
-def compile_add(programs: Programs, policy: Packed, hierarchy: Hierarchy) -> None:
-    """Compile what puts one new action into a spare place."""
-    _adder(programs, programs.unpack_policy(policy), hierarchy).compile()
+def compile_add(
+    programs: Programs, policy: Packed, states: tuple[Packed, Packed], hierarchy: Hierarchy
+) -> None:
+    """Compile what puts one new action into a spare place, and run it without putting one anywhere."""
+    actions = hierarchy.actions
+    adder = _adder(programs, programs.unpack_policy(policy), hierarchy, actions.name)
+    adder.compile()
+    adder.rehearse(policy, states, actions.size)
 
 
 # Made ahead of time: one at a time, for all agents of the process.

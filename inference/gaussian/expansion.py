@@ -182,12 +182,13 @@ def expand_all(
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
     theta: Float[Array, "K d"],
+    exposure: Float[Array, " n"] | None = None,
 ) -> Expansion:
     """Every action's rewards around `theta`; rows of actions out of range add nothing. O(n d^2)."""
     K, d = theta.shape
     where = jnp.where((actions >= 0) & (actions < K), actions, K)
     predictor = jnp.sum(contexts * theta.at[where].get(mode="clip"), axis=-1)
-    part = _expand_each(reward, predictor, rewards)
+    part = _expand_each(reward, predictor, rewards, exposure)
     reduced = reduce_rows(part.factor[:, None] * contexts, where, part.residual, K)
     none = jnp.zeros(K, contexts.dtype)
     return Expansion(
@@ -214,9 +215,8 @@ def expand_rows(
         first_row = jnp.minimum(begin, buffer.capacity - block)
         index = first_row + jnp.arange(block)
         inside = (index >= begin) & (index < stop)
-        x = jax.lax.dynamic_slice_in_dim(buffer.contexts, first_row, block)
-        y = jax.lax.dynamic_slice_in_dim(buffer.rewards, first_row, block)
-        part = _expand_each(reward, x @ theta[0], y)
+        x, _, *y = (jax.lax.dynamic_slice_in_dim(c, first_row, block) for c in buffer.columns)
+        part = _expand_each(reward, x @ theta[0], *y)
         value, size, factor, residual = (jnp.where(inside, p, 0.0) for p in part[:4])
         matrix = jnp.concatenate([total.factor[0], factor[:, None] * x])
         U, b = triangle(matrix, jnp.concatenate([total.residual[0], residual]))
@@ -242,15 +242,21 @@ class _Row(NamedTuple):
 
 
 def _expand_each(
-    reward: Reward, predictor: Float[Array, " n"], rewards: Float[Array, " n"]
+    reward: Reward,
+    predictor: Float[Array, " n"],
+    rewards: Float[Array, " n"],
+    exposure: Float[Array, " n"] | None = None,
 ) -> _Row:
     """The working responses of iteratively reweighted least squares."""
 
+    def log_density(u: Array) -> Array:
+        return jnp.asarray(reward.law_of(u, exposure).log_prob(rewards))
+
     def score(u: Array) -> Array:
-        return jax.grad(lambda v: jnp.sum(reward.law(v).log_prob(rewards)))(u)
+        return jax.grad(lambda v: jnp.sum(log_density(v)))(u)
 
     first, second = jax.jvp(score, (predictor,), (jnp.ones_like(predictor),))
-    value = jnp.asarray(reward.law(predictor).log_prob(rewards))
+    value = log_density(predictor)
     # Where the curvature vanishes the slope is kept, by the least curvature that keeps the row finite.
     weight = jnp.maximum(-second, jnp.finfo(value.dtype).eps * jnp.square(first))
     factor = jnp.sqrt(weight)
