@@ -9,7 +9,7 @@ are carried, and data move them without inverting or factorising anything in a r
 is positive semi-definite by construction. Singular `G_i`, even zero, needs no special care.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ..random import standard_normal
-from .linear_model import ActionModel, contract, dot
-from .square_roots import shrink_by_one, transpose
+from .linear_model import ActionModel, contract, dot, written_out
+from .square_roots import add_compensated, shrink_by_one, transpose
 
 __all__ = [
     "ActionState",
@@ -30,6 +30,8 @@ __all__ = [
     "mean_actions",
     "no_data",
     "observe",
+    "observe_compensated",
+    "own_state",
 ]
 
 
@@ -73,6 +75,11 @@ def no_data(model: ActionModel) -> ActionState:
     )
 
 
+def own_state(state: ActionState, action: Int[Array, ""]) -> ActionState:
+    """The state of one action, (d, 1)."""
+    return ActionState(state.center[:, action][:, None], state.root[:, :, action][..., None])
+
+
 def observe(
     model: ActionModel,
     state: ActionState,
@@ -86,23 +93,63 @@ def observe(
     An `action` outside [0, K) changes nothing, and its innovation has the direction zero. The variance
     of the reward around its predictor is the model's unless it is given.
     """
+    here = jnp.clip(action, 0, model.num_actions - 1)
+    own = state.center[:, here], state.root[:, :, here]
+    center, step, innovation = _one_reward(model, *own, context, action, reward, noise_variance)
+    # Not `.at[]`, which XLA would make check the index once more, at every array.
+    moved = ActionState(
+        center=jax.lax.dynamic_update_index_in_dim(state.center, center, here, 1),
+        root=jax.lax.dynamic_update_index_in_dim(state.root, own[1] + step, here, 2),
+    )
+    return moved, innovation
+
+
+def observe_compensated(
+    model: ActionModel,
+    center: Float[Array, "d K"],
+    roots: Float[Array, "2 d d K"],
+    context: Float[Array, " d"],
+    action: Int[Array, ""],
+    reward: Float[Array, ""],
+    noise_variance: Float[Array, ""] | None = None,
+) -> tuple[Float[Array, "d K"], Float[Array, "2 d d K"], Innovation]:
+    """`observe`, where the next step of a root adds what rounding took from the last (Kahan).
+
+    For vectors above the actions, which learn a little from each of very many rewards. `roots` are the
+    roots and what was lost, in one array: as two, each would need the other as it was before, and XLA
+    would copy both in every round.
+    """
+    here = jnp.clip(action, 0, model.num_actions - 1)
+    root, lost = roots[..., here]
+    own = center[:, here], root
+    new, step, innovation = _one_reward(model, *own, context, action, reward, noise_variance)
+    moved = jnp.stack(add_compensated(root, lost, step))
+    return (
+        jax.lax.dynamic_update_index_in_dim(center, new, here, 1),
+        jax.lax.dynamic_update_index_in_dim(roots, moved, here, 3),
+        innovation,
+    )
+
+
+def _one_reward(
+    model: ActionModel,
+    center: Float[Array, " d"],
+    root: Float[Array, "d d"],
+    context: Float[Array, " d"],
+    action: Int[Array, ""],
+    reward: Float[Array, ""],
+    noise_variance: Float[Array, ""] | None,
+) -> tuple[Float[Array, " d"], Float[Array, "d d"], Innovation]:
+    """The centre of the action after a reward, the step of its root, and the innovation."""
     K = model.num_actions
     noise_variance = model.noise_variance if noise_variance is None else noise_variance
     valid = (action >= 0) & (action < K)
     a = jnp.where(valid, action, K)  # past the end, where scatters drop it
-    here = jnp.clip(action, 0, K - 1)
-    center, root = state.center[:, here], state.root[:, :, here]
     step, covariance, total = shrink_by_one(root, context, noise_variance)
     residual = reward - context @ center
-    direction = jnp.where(valid, model.weigh_one(here, covariance), 0.0)
+    direction = jnp.where(valid, model.weigh_one(jnp.clip(action, 0, K - 1), covariance), 0.0)
     new_center = jnp.where(valid, center + covariance * (residual / total), center)
-    new_root = jnp.where(valid, root + step, root)
-    # Not `.at[]`, which XLA would make check the index once more, at every array.
-    moved = ActionState(
-        center=jax.lax.dynamic_update_index_in_dim(state.center, new_center, here, 1),
-        root=jax.lax.dynamic_update_index_in_dim(state.root, new_root, here, 2),
-    )
-    return moved, Innovation(a, direction, residual, total)
+    return new_center, jnp.where(valid, step, 0.0), Innovation(a, direction, residual, total)
 
 
 def condition_actions(
@@ -111,14 +158,19 @@ def condition_actions(
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
-    noise_variance: Float[Array, ""] | None = None,
+    noise_variance: Float[Array, "*n"] | None = None,
 ) -> tuple[ActionState, Innovation]:
-    """Condition on many rewards one after the other, at O(d^2) each; innovations have a leading axis."""
+    """Condition on many rewards one after the other, at O(d^2) each; innovations have a leading axis.
 
-    def one(state: ActionState, seen: tuple[Array, Array, Array]) -> tuple[ActionState, Innovation]:
-        return observe(model, state, *seen, noise_variance)
+    The variance of rewards around their predictors, unless it is the model's, is one number or (n,).
+    """
+    if noise_variance is not None:
+        noise_variance = jnp.broadcast_to(noise_variance, rewards.shape)
 
-    return jax.lax.scan(one, state, (contexts, actions, rewards))
+    def one(state: ActionState, seen: tuple[Any, ...]) -> tuple[ActionState, Innovation]:
+        return observe(model, state, *seen)
+
+    return jax.lax.scan(one, state, (contexts, actions, rewards, noise_variance))
 
 
 def innovations_of(model: ActionModel, state: ActionState) -> Innovation:
@@ -165,7 +217,7 @@ def draw_actions(
     key: Array, model: ActionModel, state: ActionState, z: Above
 ) -> Float[Array, "K d"]:
     """One draw of every action given `z`."""
-    noise = standard_normal(key, state.center.shape, state.center.dtype)
+    noise = written_out(standard_normal(key, state.center.shape, state.center.dtype))
     return mean_actions(model, state, z) + _times(state.root, noise).T
 
 

@@ -57,32 +57,39 @@ class GaussianBackend(Backend[GaussianState]):
         return self.messages.init(self.levels, room)
 
     @reported
-    def update(self, state: GaussianState, context: Any, action: Any, reward: Any) -> GaussianState:
+    def update(
+        self, state: GaussianState, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> GaussianState:
         """One observation; no other action is touched. Gaussian rewards: rank one at every level."""
-        seen = one_observation(self.hierarchy, context, action, reward)
+        seen = one_observation(self.hierarchy, context, action, reward, exposure)
         return _update(self, self.reserve(state, 1), *seen)
 
     @reported
     def condition(
-        self, state: GaussianState, contexts: Any, actions: Any, rewards: Any
+        self,
+        state: GaussianState,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        exposure: Any = None,
     ) -> GaussianState:
         """Many observations at once."""
-        seen = many_observations(self.hierarchy, contexts, actions, rewards)
+        seen = many_observations(self.hierarchy, contexts, actions, rewards, exposure)
         state = self.reserve(state, len(seen.contexts))
-        return _condition(self, state, seen.contexts, seen.actions, seen.rewards)
+        return _condition(self, state, *seen[:4])
 
     def forget(self, state: GaussianState, factor: Any) -> GaussianState:
         """The state in which everything seen so far counts `factor` times as much: see `forgetting`.
 
-        Gaussian rewards only, with or without a link. The log evidence becomes NaN: what is left is
+        Not where rewards are refitted at a mode. The log evidence becomes NaN: what is left is
         no longer the density of any rewards. A factor of one changes nothing, bit for bit; inside
         `jit` so does one outside (0, 1], which is counted as rejected.
         """
-        if not self.messages.is_exact:
+        if not self.messages.can_forget:
             raise ValueError(
                 f"forget: {short(self)} keeps every reward and fits their likelihoods anew, so there are "
-                "no sums to discount; forgetting works where rewards are Gaussian, with ClosedForm, "
-                "Factored, or Laplace on a hierarchy with a link"
+                "no sums to discount; use ExpectationPropagation, or where rewards are Gaussian "
+                "ClosedForm, Factored, or Laplace on a hierarchy with a link"
             )
         return _forget(self, state, as_factor(factor))
 
@@ -108,7 +115,8 @@ class GaussianBackend(Backend[GaussianState]):
         # Out of jit a dict comes in alphabetical order.
         names = [level.name for level in self.hierarchy.levels]
         mean, cov = ({name: part[name] for name in names} for part in _posterior(self, state))
-        return Posterior(mean, cov, state.log_evidence if self.is_exact else None, self, state)
+        known = self.messages.has_evidence and self.levels.is_exact
+        return Posterior(mean, cov, state.log_evidence if known else None, self, state)
 
     def status(self, state: GaussianState) -> Status:
         """Observations that were ignored, fits that failed, and numbers that are not finite."""
@@ -124,41 +132,54 @@ class GaussianBackend(Backend[GaussianState]):
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "GaussianBackend":
         """The same backend for a hierarchy that differs in its actions alone."""
-        if self.messages.speaks_without_rewards:
+        why_not = self.messages.why_no_new_actions
+        if why_not is not None:
             raise TypeError(
-                f"{type(self).__name__}(sites='mle') cannot take in new actions while it runs: in the "
-                "paper's scheme an action without rewards already tells of the effects. Use "
-                "sites='tilted'"
+                f"{type(self).__name__} cannot take in new actions while it runs: {why_not}"
             )
         return self.remade(hierarchy=hierarchy)
 
 
 @jax.jit
 def _update(
-    backend: GaussianBackend, state: GaussianState, context: Array, action: Array, reward: Array
+    backend: GaussianBackend,
+    state: GaussianState,
+    context: Array,
+    action: Array,
+    reward: Array,
+    exposure: Array | None,
 ) -> GaussianState:
-    return backend.messages.update(backend.levels, state, _seen(backend, context, action, reward))
+    seen = _seen(backend, context, action, reward, exposure)
+    return backend.messages.update(backend.levels, state, seen)
 
 
 @jax.jit
 def _condition(
-    backend: GaussianBackend, state: GaussianState, contexts: Array, actions: Array, rewards: Array
+    backend: GaussianBackend,
+    state: GaussianState,
+    contexts: Array,
+    actions: Array,
+    rewards: Array,
+    exposure: Array | None,
 ) -> GaussianState:
-    seen = _seen(backend, contexts, actions, rewards)
+    seen = _seen(backend, contexts, actions, rewards, exposure)
     after = backend.messages.condition(backend.levels, state, seen)
     padding = jnp.sum(actions == PADDING, dtype=jnp.int32)
     return after._replace(info=after.info._replace(rejected=after.info.rejected - padding))
 
 
-def _seen(backend: GaussianBackend, context: Array, action: Array, reward: Array) -> Seen:
+def _seen(
+    backend: GaussianBackend, context: Array, action: Array, reward: Array, exposure: Array | None
+) -> Seen:
     """Observations, blank where they cannot be used: the check inside `jit`."""
     K = backend.model.num_actions
-    valid = can_be_used(context, action, reward, K)
+    valid = can_be_used(context, action, reward, K, exposure)
     return Seen(
         jnp.where(valid[..., None], context, 0.0),
         jnp.where(valid, action, K),
         jnp.where(valid, reward, 0.0),
         valid,
+        None if exposure is None else jnp.where(valid, exposure, 1.0),
     )
 
 

@@ -13,7 +13,7 @@ from .levels import Levels
 from .messages import ExactMessages, RewardMessages
 from .mode_messages import ModeMessages
 
-__all__ = ["Factored"]
+__all__ = ["Factored", "check_two_levels"]
 
 
 class Factored(GaussianBackend):
@@ -54,7 +54,7 @@ class Factored(GaussianBackend):
         check_gaussian_levels(hierarchy, "Factored")
         if means not in ("decoupled", "joint"):
             raise ValueError(f"Factored means is {short(means)}; expected 'decoupled' or 'joint'")
-        _check_two_levels(hierarchy)
+        check_two_levels(hierarchy, "Factored")
         if means == "joint":
             check_joint_fits(hierarchy, "Factored(means='joint')")
         self.hierarchy = hierarchy
@@ -68,17 +68,18 @@ class Factored(GaussianBackend):
         return f"Factored({self.hierarchy!r}, means={self.means!r})"
 
 
-def _check_two_levels(hierarchy: Hierarchy) -> None:
+def check_two_levels(hierarchy: Hierarchy, backend: str) -> None:
+    """Refuse what is not effects without parents above actions that are independent given these."""
     for level in hierarchy.levels[:-1]:
         if level.parents:
             raise ValueError(
-                f"Factored takes two levels, effects without parents and actions; level "
+                f"{backend} takes two levels, effects without parents and actions; level "
                 f"'{level.name}' has parents {sorted(level.parents)}: use ClosedForm"
             )
     action = hierarchy.actions
     if not action.parents and action.covariance(hierarchy.dim).is_joint:
         raise ValueError(
-            f"Factored takes actions that are independent given their effects; level '{action.name}' "
+            f"{backend} takes actions that are independent given their effects; level '{action.name}' "
             "has a joint covariance of all its vectors: use ClosedForm, or Laplace where rewards are "
             "not Gaussian"
         )

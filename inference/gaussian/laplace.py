@@ -101,7 +101,8 @@ def check_gaussian_levels(
         raise ValueError(
             f"{backend} needs linear-Gaussian levels: level '{level.name}' {why}; use Nuts or Svi"
         )
-    if getattr(hierarchy.reward, "is_learned", False):
+    if hierarchy.reward.is_learned:
+        what = "noise" if isinstance(hierarchy.reward, Gaussian) else f"{short(hierarchy.reward)}"
         raise ValueError(
-            f"{backend} needs known noise: the reward's noise is learned; use Nuts or Svi"
+            f"{backend} needs known noise and cut points: the reward's {what} is learned; use Nuts or Svi"
         )

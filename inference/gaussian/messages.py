@@ -15,23 +15,34 @@ from jaxtyping import Bool, Float, Int
 from . import action_blocks
 from .action_blocks import ActionState
 from .levels import Levels, Outcome
-from .reduction import reduce_rows
+from .linear_model import ActionModel
+from .reduction import reduce_rows, weighed_rows
 from .square_roots import add_compensated
 
-__all__ = ["ExactMessages", "GaussianState", "Info", "RewardMessages", "Seen", "first_state"]
+__all__ = [
+    "ExactMessages",
+    "GaussianState",
+    "Info",
+    "RewardMessages",
+    "Seen",
+    "condition_on_rows",
+    "first_state",
+]
 
 
 class Seen(NamedTuple):
     """One observation, or `n` of them with a leading axis.
 
-    Where `valid` is False the observation is blank: a context and a reward of zero, and an action that
-    does not exist.
+    Where `valid` is False the observation is blank: a context and a reward of zero, an exposure of one,
+    and an action that does not exist. The exposure, how many rewards a row stands for, is None where
+    every row is one.
     """
 
     context: Float[Array, "*n d"]
     action: Int[Array, "*n"]
     reward: Float[Array, "*n"]
     valid: Bool[Array, "*n"]
+    exposure: Float[Array, "*n"] | None = None
 
 
 class Info(NamedTuple):
@@ -93,9 +104,19 @@ class RewardMessages(eqx.Module):
         return False
 
     @property
-    def speaks_without_rewards(self) -> bool:
-        """Whether an action without rewards already sends a message to the levels above."""
-        return False
+    def has_evidence(self) -> bool:
+        """Whether the log evidence is known, where levels are exact."""
+        return self.is_exact
+
+    @property
+    def can_forget(self) -> bool:
+        """Whether what rewards have said can be discounted."""
+        return self.is_exact
+
+    @property
+    def why_no_new_actions(self) -> str | None:
+        """Why actions cannot be added while a backend runs, or None where they can."""
+        return None
 
     @abstractmethod
     def init(self, levels: Levels, room: int) -> GaussianState:
@@ -115,7 +136,10 @@ class RewardMessages(eqx.Module):
 
 
 class ExactMessages(RewardMessages):
-    """Gaussian rewards, `y = x' theta + N(0, sigma^2)`: exact, and rank one each."""
+    """Gaussian rewards, `y = x' theta + N(0, sigma^2)`: exact, and rank one each.
+
+    The mean of `m` rewards, a row with exposure `m`, has the variance `sigma^2 / m`.
+    """
 
     @property
     def is_exact(self) -> bool:
@@ -125,7 +149,10 @@ class ExactMessages(RewardMessages):
         return first_state(levels, levels.before_data(), action_blocks.no_data(levels.model), None)
 
     def update(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
-        actions, innovation = action_blocks.observe(levels.model, state.actions, *seen[:3])
+        variance = _variance(levels.model, seen)
+        actions, innovation = action_blocks.observe(
+            levels.model, state.actions, *seen[:3], variance
+        )
         effects, outcome = levels.absorb(state.effects, innovation, actions)
         log_density = jnp.where(seen.valid, outcome.log_density, 0.0)
         log_evidence, rounding = add_compensated(state.log_evidence, state.rounding, log_density)
@@ -133,18 +160,39 @@ class ExactMessages(RewardMessages):
         return GaussianState(effects, actions, log_evidence, rounding, info)
 
     def condition(self, levels: Levels, state: GaussianState, seen: Seen) -> GaussianState:
-        model = levels.model
-        rows, unexplained = seen[:3], jnp.zeros((), model.root.dtype)
-        if len(seen.reward) > model.dim * model.num_actions:
-            *rows, leftover = reduce_rows(*rows, model.num_actions)
-            fewer = seen.valid.sum() - len(rows[0])
-            unexplained = _log_normal(leftover, fewer, model.noise_variance)
-        moved, innovations = action_blocks.condition_actions(model, state.actions, *rows)
-        effects, outcome = levels.condition(state.effects, innovations, moved)
-        log_density = outcome.log_density + unexplained if levels.is_exact else 0.0 * unexplained
+        noise_variance = levels.model.noise_variance
+        effects, actions, outcome = condition_on_rows(levels, state, seen, noise_variance)
+        log_density = jnp.asarray(outcome.log_density)
         log_evidence, rounding = add_compensated(state.log_evidence, state.rounding, log_density)
         info = state.info.after(outcome, seen.valid.sum(), (~seen.valid).sum())
-        return GaussianState(effects, moved, log_evidence, rounding, info)
+        return GaussianState(effects, actions, log_evidence, rounding, info)
+
+
+def condition_on_rows(
+    levels: Levels, state: GaussianState, seen: Seen, noise_variance: Float[Array, ""]
+) -> tuple[Any, ActionState, Outcome]:
+    """The levels and the actions after Gaussian rewards, and what else that gives.
+
+    Where there are more than `d` rows an action, as many that say the same take their place.
+    """
+    model, rows = levels.model, seen[:3]
+    unexplained = jnp.zeros((), model.root.dtype)
+    variance = noise_variance if seen.exposure is None else noise_variance / seen.exposure
+    if len(seen.reward) > model.dim * model.num_actions:
+        rows, scales = weighed_rows(*rows, seen.exposure)
+        reduced = reduce_rows(*rows, model.num_actions)
+        rows, variance = reduced[:3], noise_variance
+        fewer = seen.valid.sum() - len(reduced.rewards)
+        unexplained = scales + _log_normal(reduced.leftover, fewer, noise_variance)
+    moved, innovations = action_blocks.condition_actions(model, state.actions, *rows, variance)
+    effects, outcome = levels.condition(state.effects, innovations, moved)
+    log_density = outcome.log_density + unexplained if levels.is_exact else 0.0 * unexplained
+    return effects, moved, outcome._replace(log_density=log_density)
+
+
+def _variance(model: ActionModel, seen: Seen) -> Float[Array, "*n"] | None:
+    """The variance of each row around its predictor, or None where it is that of the model."""
+    return None if seen.exposure is None else model.noise_variance / seen.exposure
 
 
 def _log_normal(squares: Array, count: Array, variance: Array) -> Float[Array, ""]:

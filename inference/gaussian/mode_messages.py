@@ -17,7 +17,14 @@ from jaxtyping import Float
 from ...models import Reward
 from .. import buffer as buffers
 from ..buffer import Buffer
-from .action_blocks import ActionState, Innovation, condition_actions, mean_actions, no_data
+from .action_blocks import (
+    ActionState,
+    Innovation,
+    condition_actions,
+    mean_actions,
+    no_data,
+    own_state,
+)
 from .expansion import Expansion, GaussianPriors, Sites, expand_all, expand_rows, fit_sites
 from .levels import Levels, Outcome
 from .linear_model import ActionModel
@@ -70,8 +77,13 @@ class ModeMessages(RewardMessages):
     capacity: int = eqx.field(default=1024, static=True)
 
     @property
-    def speaks_without_rewards(self) -> bool:
-        return self.ridge > 0
+    def why_no_new_actions(self) -> str | None:
+        if self.ridge == 0:
+            return None
+        return (
+            "with sites='mle', the paper's scheme, an action without rewards already tells of the "
+            "effects. Use sites='tilted'"
+        )
 
     def init(self, levels: Levels, room: int) -> GaussianState:
         return _first_state(self, levels, room=room)
@@ -87,7 +99,7 @@ class ModeMessages(RewardMessages):
         here = jnp.clip(seen.action, 0, model.num_actions - 1)
         alone = model.select(here)
         priors = jax.tree.map(lambda part: part[None], self._prior(levels, state, here))
-        start = levels.mean_of_one(state.effects, _own(state.actions, here), here)
+        start = levels.mean_of_one(state.effects, own_state(state.actions, here), here)
         expand = partial(expand_rows, self.reward, buffer, *buffers.rows_of(buffer, here))
         sites = self._fit(expand, priors, start[None])
         changed = added & sites.converged[0]
@@ -123,7 +135,7 @@ class ModeMessages(RewardMessages):
         buffer, lost = buffers.append(state.memory.buffer, *seen)
         buffer = buffers.sort(buffer)
         rows = buffer.contexts, buffer.actions, buffer.rewards
-        expand = partial(expand_all, self.reward, *rows)
+        expand = partial(expand_all, self.reward, *rows, exposure=buffer.exposure)
         everyone = jnp.arange(model.num_actions)
         one_is_enough = self.ridge > 0 or not levels.is_exact
         tolerance = 100 * jnp.finfo(model.root.dtype).eps
@@ -177,7 +189,7 @@ class ModeMessages(RewardMessages):
         if not levels.is_exact:
             own = no_data(levels.model.select(action))
             return GaussianPriors(*levels.marginal(levels.before_data(), own, action), *nothing)
-        own = _own(state.actions, action)
+        own = own_state(state.actions, action)
         site = state.memory.factor[action], state.memory.target[action]
         return GaussianPriors(*levels.marginal(state.effects, own, action), *site)
 
@@ -191,11 +203,6 @@ class ModeMessages(RewardMessages):
         column = jnp.concatenate([sites.target, jnp.zeros_like(sites.target)], axis=-1)
         U, b = triangle(jnp.concatenate([sites.factor, extra], axis=-2), column)
         return sites._replace(factor=U, target=b)
-
-
-def _own(actions: ActionState, action: Array) -> ActionState:
-    """The state of one action, (d, 1)."""
-    return ActionState(actions.center[:, action][:, None], actions.root[:, :, action][..., None])
 
 
 def _given(
@@ -229,5 +236,6 @@ def _first_state(kind: ModeMessages, levels: Levels, *, room: int) -> GaussianSt
     target = jnp.zeros((K, d), dtype)
     actions, innovations = _given(levels.model, factor, target, jnp.arange(K))
     effects, _ = levels.condition(levels.before_data(), innovations, actions)
-    buffer = buffers.empty(max(kind.capacity, room), d)
+    capacity = max(kind.capacity, room)
+    buffer = buffers.empty(capacity, d, exposure=kind.reward.takes_exposure)
     return first_state(levels, effects, actions, Likelihoods(buffer, factor, target))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-__all__ = ["ReducedRows", "reduce_rows"]
+__all__ = ["ReducedRows", "reduce_rows", "weighed_rows"]
 
 _BLOCK = 32  # rows of one action that are taken at a time
 
@@ -33,6 +33,23 @@ class ReducedRows(NamedTuple):
     actions: Int[Array, " rows"]
     rewards: Float[Array, " rows"]
     leftover: Float[Array, ""]
+
+
+def weighed_rows(
+    contexts: Float[Array, "n d"],
+    actions: Int[Array, " n"],
+    rewards: Float[Array, " n"],
+    exposure: Float[Array, " n"] | None,
+) -> tuple[tuple[Array, Array, Array], Float[Array, ""]]:
+    """Means of `m` rewards as rows of the noise of one, times `sqrt(m)`: weighted least squares.
+
+    Also the sum of `log(m) / 2`, by which the log density of the means exceeds that of these rows.
+    """
+    if exposure is None:
+        return (contexts, actions, rewards), jnp.zeros((), rewards.dtype)
+    root = jnp.sqrt(exposure)
+    scaled = root[:, None] * contexts, actions, root * rewards
+    return scaled, 0.5 * jnp.sum(jnp.log(exposure))
 
 
 def reduce_rows(

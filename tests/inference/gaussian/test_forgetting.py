@@ -188,6 +188,6 @@ def test_bad_factors_are_refused(factor, error, message):
 def test_rewards_that_are_kept_are_not_forgotten(backend):
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"keeps every reward.*Gaussian, with ClosedForm"),
+        pytest.raises(ValueError, match=r"keeps every reward.*use ExpectationPropagation"),
     ):
         backend().forget(None, 0.5)

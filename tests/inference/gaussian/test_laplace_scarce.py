@@ -81,7 +81,7 @@ def test_a_mode_exists(kind):
         actions[(1 if kind == "one reward" else 0) :] = NOBODY
     mean, cov, unconverged = learn(hierarchy, contexts, actions, rewards)
     assert int(unconverged) == 0
-    seen = contexts, np.maximum(actions, 0), rewards, actions != NOBODY
-    assert max(errors_at_the_mode(hierarchy, seen, mean, cov)) < 1e-8
+    seen, mask = (contexts, np.maximum(actions, 0), rewards), actions != NOBODY
+    assert max(errors_at_the_mode(hierarchy, seen, mean, cov, mask)) < 1e-8
     for matrices in cov.values():
         assert np.linalg.eigvalsh(matrices).min() > 0

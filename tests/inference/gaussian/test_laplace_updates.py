@@ -131,6 +131,7 @@ def test_room_grows_outside_jit():
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_many_runs_at_once():
     """`vmap` over hierarchies and data: a scan of updates, then the rest in one batch."""
     n, backends, data = 12, [], []

@@ -134,6 +134,7 @@ def counts(rate: float) -> tuple[Hierarchy, Data]:
     return Hierarchy(levels, Poisson(), dim=3), Data(contexts, actions, seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [150.0, 3000.0])
 def test_large_counts(rate):
     """All at once and one by one; both stand at the same mode, and count no trouble."""
