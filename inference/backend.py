@@ -42,6 +42,11 @@ class Backend(Declaration, Generic[State]):
     def __check_init__(self) -> None:
         keep_programs()
 
+    @property
+    def compiler_options(self) -> dict[str, Any] | None:
+        """Options of XLA for programs that contain its methods, as `jax.jit` takes them."""
+        return None
+
     @abstractmethod
     def init(self, key: Array | None = None, *, room: int = 0) -> State:
         """The state before any observation.
@@ -51,11 +56,15 @@ class Backend(Declaration, Generic[State]):
         """
 
     @abstractmethod
-    def update(self, state: State, context: Any, action: Any, reward: Any) -> State:
-        """The state after one more observation."""
+    def update(
+        self, state: State, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> State:
+        """The state after one more observation, which may stand for `exposure` rewards: see `Data`."""
 
     @abstractmethod
-    def condition(self, state: State, contexts: Any, actions: Any, rewards: Any) -> State:
+    def condition(
+        self, state: State, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> State:
         """The state after many more observations: the same as one `update` for each, in any order."""
 
     @abstractmethod
@@ -99,13 +108,15 @@ class Backend(Declaration, Generic[State]):
 
     def forget(self, state: State, factor: Any) -> State:
         """The state in which the evidence of all observations so far is multiplied by `factor`."""
-        raise TypeError(f"{type(self).__name__} cannot forget; ClosedForm and Factored can")
+        raise TypeError(
+            f"{type(self).__name__} cannot forget; ClosedForm, Factored and ExpectationPropagation can"
+        )
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Backend[State]":
         """The same backend for a hierarchy that differs in its actions alone."""
         raise TypeError(
             f"{type(self).__name__} cannot take in new actions while it runs: its draws "
-            "are of all actions together. ClosedForm, Factored and Laplace can"
+            "are of all actions together. ClosedForm, ExpectationPropagation, Factored and Laplace can"
         )
 
 

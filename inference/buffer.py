@@ -25,18 +25,34 @@ __all__ = [
 ]
 
 _BLOCK = 8192  # rows moved at a time
+_BLANK = 0, -1, 0, 1  # a blank row: context, action, reward, exposure
 
 
 class Buffer(NamedTuple):
     """Observations in order of arrival or of actions, then blank rows, whose action is -1.
 
     Its capacity is its shape, so nothing recompiles while it fills. `reserve` makes room, outside `jit`.
+    Where rewards have no exposure it keeps none; where they have, blank rows have an exposure of one.
     """
 
     contexts: Float[Array, "capacity d"]
     actions: Int[Array, " capacity"]
     rewards: Float[Array, " capacity"]
     num_observations: Int[Array, ""]
+    exposure: Float[Array, " capacity"] | None = None
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """Contexts, actions, rewards and, where it is kept, exposure."""
+        rows = self.contexts, self.actions, self.rewards
+        return rows if self.exposure is None else (*rows, self.exposure)
+
+    def with_columns(
+        self, columns: tuple[Array, ...], num_observations: Int[Array, ""]
+    ) -> "Buffer":
+        """A buffer of other columns, in the order of `columns`."""
+        contexts, actions, rewards, *exposure = columns
+        return Buffer(contexts, actions, rewards, num_observations, *exposure)
 
     @property
     def capacity(self) -> int:
@@ -54,13 +70,14 @@ def buffers_in(state: Any) -> list[Buffer]:
     return [part for part in jax.tree.leaves(state, is_leaf=is_buffer) if is_buffer(part)]
 
 
-def empty(capacity: int, dim: int) -> Buffer:
-    """A buffer with room for `capacity` observations."""
+def empty(capacity: int, dim: int, *, exposure: bool = False) -> Buffer:
+    """A buffer with room for `capacity` observations, and perhaps for their exposure."""
     return Buffer(
         contexts=jnp.zeros((capacity, dim)),
         actions=jnp.full(capacity, -1, jnp.int32),
         rewards=jnp.zeros(capacity),
         num_observations=jnp.zeros((), jnp.int32),
+        exposure=jnp.ones(capacity) if exposure else None,
     )
 
 
@@ -82,12 +99,11 @@ def widen(buffer: Buffer, capacity: int) -> Buffer:
     room = capacity - buffer.capacity
     if room == 0:
         return buffer
-    return Buffer(
-        contexts=jnp.pad(buffer.contexts, ((0, room), (0, 0))),
-        actions=jnp.pad(buffer.actions, (0, room), constant_values=-1),
-        rewards=jnp.pad(buffer.rewards, (0, room)),
-        num_observations=buffer.num_observations,
+    columns = tuple(
+        jnp.pad(column, ((0, room), *[(0, 0)] * (column.ndim - 1)), constant_values=blank)
+        for column, blank in zip(buffer.columns, _BLANK, strict=False)
     )
+    return buffer.with_columns(columns, buffer.num_observations)
 
 
 def append(
@@ -96,19 +112,32 @@ def append(
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
     valid: Array,
+    exposure: Float[Array, " n"] | None = None,
 ) -> tuple[Buffer, Int[Array, ""]]:
     """Add the valid observations; also how many of them found no room."""
     place = buffer.num_observations + jnp.cumsum(valid, dtype=jnp.int32) - 1
     place = jnp.where(valid, place, buffer.capacity)  # past the end, where scatters drop it
     lost = jnp.sum(valid & (place >= buffer.capacity))
     added = valid.sum(dtype=jnp.int32) - lost.astype(jnp.int32)
-    extended = Buffer(
-        contexts=buffer.contexts.at[place].set(contexts, mode="drop"),
-        actions=buffer.actions.at[place].set(actions.astype(jnp.int32), mode="drop"),
-        rewards=buffer.rewards.at[place].set(rewards, mode="drop"),
-        num_observations=buffer.num_observations + added,
+    columns = _put(buffer, buffer.columns, place, (contexts, actions, rewards), exposure)
+    return buffer.with_columns(columns, buffer.num_observations + added), lost
+
+
+def _put(
+    buffer: Buffer,
+    columns: tuple[Array, ...],
+    place: Array,
+    rows: tuple[Array, Array, Array],
+    exposure: Array | None,
+) -> tuple[Array, ...]:
+    """Columns with rows in some places; those past the end are dropped."""
+    if buffer.exposure is None and exposure is not None:
+        raise ValueError("exposure: this state keeps none; its family of rewards has no exposure")
+    values = (*rows, jnp.ones(()) if exposure is None else exposure)
+    return tuple(
+        column.at[place].set(value.astype(column.dtype), mode="drop")
+        for column, value in zip(columns, values, strict=False)
     )
-    return extended, lost
 
 
 def record(
@@ -117,10 +146,11 @@ def record(
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"],
+    exposure: Float[Array, " n"] | None = None,
 ) -> tuple[Buffer, Int[Array, ""]]:
     """Add the observations that can be used; also how many were rejected, for any reason."""
-    valid = can_be_used(contexts, actions, rewards, num_actions)
-    extended, lost = append(buffer, contexts, actions, rewards, valid)
+    valid = can_be_used(contexts, actions, rewards, num_actions, exposure)
+    extended, lost = append(buffer, contexts, actions, rewards, valid, exposure)
     return extended, num_rejected(actions, valid) + lost.astype(jnp.int32)
 
 
@@ -130,6 +160,7 @@ def insert(
     action: Int[Array, ""],
     reward: Float[Array, ""],
     valid: Array,
+    exposure: Float[Array, ""] | None = None,
 ) -> tuple[Buffer, Array]:
     """Add one observation, if valid, after the others of its action; also whether it was added.
 
@@ -150,15 +181,12 @@ def insert(
 
     if block == capacity:  # one pass, which is faster than a loop where many buffers are one array
         moves = jnp.arange(capacity) > place
-        columns = tuple(_where(moves, jnp.roll(part, 1, axis=0), part) for part in buffer[:3])
+        columns = tuple(_where(moves, jnp.roll(part, 1, axis=0), part) for part in buffer.columns)
     else:
         blocks = -(-jnp.where(found_room, last - place, 0) // block)
-        columns = jax.lax.fori_loop(0, blocks, move, buffer[:3])
-    contexts, actions, rewards = (
-        column.at[place].set(value.astype(column.dtype), mode="drop")
-        for column, value in zip(columns, (context, action, reward), strict=True)
-    )
-    return Buffer(contexts, actions, rewards, last + found_room), found_room
+        columns = jax.lax.fori_loop(0, blocks, move, buffer.columns)
+    columns = _put(buffer, columns, place, (context, action, reward), exposure)
+    return buffer.with_columns(columns, last + found_room), found_room
 
 
 def _moved(column: Array, start: Int[Array, ""], moves: Array) -> Array:
@@ -198,5 +226,5 @@ def sort(buffer: Buffer) -> Buffer:
     """The same observations in order of their actions, blank rows last."""
     last = jnp.iinfo(buffer.actions.dtype).max
     order = jnp.argsort(jnp.where(buffer.actions < 0, last, buffer.actions), stable=True)
-    rows = buffer.contexts[order], buffer.actions[order], buffer.rewards[order]
-    return Buffer(*rows, buffer.num_observations)
+    columns = tuple(column[order] for column in buffer.columns)
+    return buffer.with_columns(columns, buffer.num_observations)

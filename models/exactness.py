@@ -39,6 +39,8 @@ class NotExact(str):
     def __new__(cls, cause: str, obstacle: Obstacle, fits_laplace: bool) -> "NotExact":
         """The sentence for a cause in words."""
         backends = "Laplace, Nuts or Svi" if fits_laplace else "Nuts or Svi"
+        if fits_laplace and obstacle is Obstacle.REWARD:
+            backends = f"ExpectationPropagation, {backends}"
         sentence = super().__new__(cls, f"{cause}: no closed form; use {backends}")
         sentence.cause, sentence.obstacle, sentence.fits_laplace = cause, obstacle, fits_laplace
         return sentence
@@ -47,11 +49,11 @@ class NotExact(str):
 def find_obstacle(levels: "Sequence[Level]", reward: Reward) -> NotExact | None:
     """None for a linear-Gaussian model, else what prevents a closed form."""
     is_gaussian = isinstance(reward, Gaussian)
-    learned_noise = isinstance(reward, Gaussian) and reward.is_learned
+    learned_noise = is_gaussian and reward.is_learned
     broken = [(level, obstacle) for level in levels if (obstacle := level.obstacle) is not None]
     only_links = all(found is Obstacle.LINK and level is levels[-1] for level, found in broken)
     # Laplace takes one non-linearity: the reward's, or a link on the actions under Gaussian rewards.
-    fits_laplace = only_links and not learned_noise and (is_gaussian or not broken)
+    fits_laplace = only_links and not reward.is_learned and (is_gaussian or not broken)
     if broken:
         level, obstacle = broken[0]
         cause = f"level '{level.name}' {level.why_not_linear_gaussian}"
@@ -59,6 +61,7 @@ def find_obstacle(levels: "Sequence[Level]", reward: Reward) -> NotExact | None:
     if learned_noise:
         return NotExact(Obstacle.NOISE.value, Obstacle.NOISE, fits_laplace)
     if not is_gaussian:
-        cause = f"the reward is {type(reward).__name__}, not Gaussian"
+        learned = ", and some of its numbers are learned" if reward.is_learned else ""
+        cause = f"the reward is {type(reward).__name__}, not Gaussian{learned}"
         return NotExact(cause, Obstacle.REWARD, fits_laplace)
     return None

@@ -91,21 +91,41 @@ class Hierarchy(Declaration):
         known = listed(level.name for level in self.levels)
         raise KeyError(f"no level {short(name)}; this hierarchy has {known}")
 
-    def program(self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None) -> Array:
+    def program(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any = None,
+        exposure: Any = None,
+        *,
+        mask: Any = None,
+    ) -> Array:
         """The NumPyro program: a site per level, named after it, and the site `reward`.
 
         Hand it to NumPyro's own `MCMC`, `SVI`, `Predictive` or `render_model`. Without `rewards` it
-        draws them. `mask` (n,) marks rows that count; the others are padding.
+        draws them. `exposure` (n,) is how many rewards each row stands for, as in `Data`. `mask` (n,)
+        marks rows that count; the others are padding.
         """
-        return program(self, *self.observations(contexts, actions, rewards, mask))
+        return program(self, *self.observations(contexts, actions, rewards, exposure, mask=mask))
+
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether a row may stand for several rewards."""
+        return self.reward.takes_exposure
 
     def observations(
-        self, contexts: Any, actions: Any, rewards: Any = None, mask: Any = None
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any = None,
+        exposure: Any = None,
+        *,
+        mask: Any = None,
     ) -> Observations:
         """Observations converted and checked against this hierarchy."""
         contexts = in_order(contexts, self.components, "contexts")
         fit = {"dim": self.dim, "num_actions": self.num_actions, "reward": self.reward}
-        return as_observations(contexts, actions, rewards, mask, **fit)
+        return as_observations(contexts, actions, rewards, exposure, mask, **fit)
 
     def contexts(self, given: Any) -> Array:
         """Contexts as an array, with named components in the order of `components`, as `Data` needs.

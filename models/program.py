@@ -28,6 +28,7 @@ def program(
     contexts: Float[Array, "n d"],
     actions: Int[Array, " n"],
     rewards: Float[Array, " n"] | None = None,
+    exposure: Float[Array, " n"] | None = None,
     mask: Bool[Array, " n"] | None = None,
 ) -> Num[Array, " n"]:
     """The whole model of Eq. 1: latent levels and the `reward` site.
@@ -42,7 +43,7 @@ def program(
     # NumPyro has no empty plates: without data the reward is an empty site of its own.
     plate = numpyro.plate("observation", n) if n else nullcontext()
     with plate, nullcontext() if mask is None else handlers.mask(mask=mask):
-        return _sample("reward", reward.law(predictor), obs=rewards)
+        return _sample("reward", reward.law_of(predictor, exposure), obs=rewards)
 
 
 def latents(hierarchy: "Hierarchy") -> dict[str, Float[Array, "size d"]]:

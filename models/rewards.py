@@ -2,11 +2,16 @@
 
 Each is an exponential family with mean function `f = A'` (Aouali et al. 2023,
 Section 2.5): `log p(y | u) = (y u - A(u)) / phi + C(y)`, with dispersion `phi` equal
-to `noise^2` for Gaussian rewards and to one for the others.
+to `noise^2` for Gaussian rewards and to one for the others. Further families are in `reward_families`.
+
+A row of data may stand for several elementary rewards: clicks out of impressions, counts over hours, the
+mean of some ratings. How many there are, or for how long, is its exposure.
 """
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,14 +23,38 @@ from jax.scipy.special import gammaln
 from .arrays import as_numbers, is_concrete
 from .declaration import Declaration
 from .laws import check_positive_law, law_name
+from .messages import short
 
-__all__ = ["Bernoulli", "Gaussian", "Poisson", "Reward"]
+__all__ = [
+    "Bernoulli",
+    "BinomialOfLogit",
+    "Gaussian",
+    "Poisson",
+    "Reward",
+    "is_one",
+    "log_choose",
+    "takes",
+]
 
 _NOISE_SITE = "reward_noise"
 
 
+@lru_cache(maxsize=1024)
+def takes(function: Callable[..., Any], argument: str) -> bool:
+    """Whether a function has an argument of this name."""
+    return argument in inspect.signature(function).parameters
+
+
+def is_one(exposure: Any) -> bool:
+    """Whether an exposure is that of one elementary reward, and written down as a plain number."""
+    return exposure is None or (isinstance(exposure, int | float) and exposure == 1)
+
+
 class Reward(Declaration):
     """The law of a reward given its predictor; subclass it to add a family.
+
+    A family whose rows can stand for several elementary rewards takes a second argument,
+    `law(self, predictor, exposure=1.0)`: their number, or for how long they were counted.
 
     Example:
         >>> class WaitingTime(Reward):
@@ -43,12 +72,56 @@ class Reward(Declaration):
 
     @abstractmethod
     def mean(self, predictor: Array) -> Array:
-        """The mean function `f(u)`: what a policy maximises and regret is measured in."""
+        """The mean function `f(u)` of one elementary reward: what a policy maximises."""
+
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether a row may stand for several rewards: `law` has an argument `exposure`."""
+        return takes(type(self).law, "exposure")
+
+    @property
+    def counts_trials(self) -> bool:
+        """Whether an exposure is a number of trials, and so a whole number."""
+        return False
+
+    @property
+    def is_log_concave(self) -> bool:
+        """Whether the log density is concave in the predictor, whatever the reward."""
+        return False
+
+    def law_of(self, predictor: Array, exposure: Any = None) -> dist.Distribution:
+        """The distribution of rows with the given predictors and exposures.
+
+        Without exposures each row is one elementary reward. A family that has no exposure refuses them.
+        """
+        if exposure is None:
+            return self.law(predictor)
+        self.check_takes_exposure()
+        law: Callable[..., dist.Distribution] = self.law
+        return law(predictor, exposure)
+
+    def support(self, exposure: Any = None) -> Any:
+        """What rewards may be, as a constraint of NumPyro's: a function of numbers."""
+        return self.law_of(jnp.zeros(()), exposure).support
+
+    def check_takes_exposure(self) -> None:
+        """Refuse exposures where a row is one reward."""
+        if not self.takes_exposure:
+            raise ValueError(
+                f"exposure: got one, and {short(self)} has none: a row is one reward; leave it out and "
+                "give every reward a row of its own, or declare a family whose method is "
+                "law(self, predictor, exposure=1.0)"
+            )
 
     @property
     def unknowns(self) -> dict[str, dist.Distribution]:
         """Site name -> law of the numbers that are learned."""
         return {}
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether some of its numbers are distributions, to be learned."""
+        return bool(self.unknowns)
 
     def given(self, values: Mapping[str, Any]) -> "Reward":
         """The family with known numbers in place of those that are learned."""
@@ -57,6 +130,8 @@ class Reward(Declaration):
 
 class Gaussian(Reward):
     """`Y ~ N(u, noise^2)`: the linear bandit. `noise` is a standard deviation.
+
+    With an exposure `m`, `Y` is the mean of `m` rewards, `N(u, noise^2 / m)`.
 
     A NumPyro distribution in place of the number makes it unknown: a site `reward_noise`, learned.
 
@@ -97,9 +172,15 @@ class Gaussian(Reward):
         """Rewards with a known noise."""
         return Gaussian(values[_NOISE_SITE]) if self.is_learned else self
 
-    def law(self, predictor: Array) -> dist.Distribution:
-        """`N(u, noise^2)`."""
-        return dist.Normal(predictor, self.noise)
+    @property
+    def is_log_concave(self) -> bool:
+        """It is."""
+        return True
+
+    def law(self, predictor: Array, exposure: Any = 1.0) -> dist.Distribution:
+        """`N(u, noise^2 / exposure)`."""
+        scale = self.noise if is_one(exposure) else self.noise / jnp.sqrt(exposure)
+        return dist.Normal(predictor, scale)
 
     def mean(self, predictor: Array) -> Array:
         """`f(u) = u`."""
@@ -115,14 +196,28 @@ class Gaussian(Reward):
 class Bernoulli(Reward):
     """`Y ~ Ber(1 / (1 + exp(-u)))`: the logistic bandit, clicks.
 
+    With an exposure `m`, `Y` is the number of clicks out of `m` impressions.
+
     Example:
         >>> float(Bernoulli().mean(jnp.zeros(())))
         0.5
     """
 
-    def law(self, predictor: Array) -> dist.Distribution:
-        """`Ber(sigmoid(u))`."""
-        return _BernoulliOfLogit(predictor)
+    @property
+    def counts_trials(self) -> bool:
+        """An exposure is a number of impressions."""
+        return True
+
+    @property
+    def is_log_concave(self) -> bool:
+        """It is."""
+        return True
+
+    def law(self, predictor: Array, exposure: Any = 1.0) -> dist.Distribution:
+        """`Binomial(exposure, sigmoid(u))`."""
+        if is_one(exposure):
+            return _BernoulliOfLogit(predictor)
+        return BinomialOfLogit(predictor, exposure)
 
     def mean(self, predictor: Array) -> Array:
         """`f(u) = 1 / (1 + exp(-u))`."""
@@ -140,17 +235,46 @@ class _BernoulliOfLogit(dist.BernoulliLogits):
         return value * self.logits - jax.nn.softplus(self.logits)
 
 
+class BinomialOfLogit(dist.BinomialLogits):
+    """`Binomial(n, sigmoid(u))` with a log density that is smooth everywhere, and stable far out."""
+
+    def log_prob(self, value: Any) -> Array:
+        """`y log sigmoid(u) + (n - y) log sigmoid(-u) + log C(n, y)`."""
+        n, u = self.total_count, jnp.asarray(self.logits)
+        successes, failures = value * jax.nn.softplus(-u), (n - value) * jax.nn.softplus(u)
+        return log_choose(n, value) - successes - failures
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """NumPyro's own draws need whole numbers of trials by their type."""
+        whole = jnp.asarray(self.total_count).astype(int)
+        return dist.BinomialLogits(self.logits, whole).sample(key, sample_shape)
+
+
+def log_choose(n: Any, y: Any) -> Array:
+    """The logarithm of the binomial coefficient `C(n, y)`."""
+    return gammaln(n + 1.0) - gammaln(y + 1.0) - gammaln(n - y + 1.0)
+
+
 class Poisson(Reward):
     """`Y ~ Poisson(exp(u))`: counts.
+
+    With an exposure `t`, `Y` counts over a time `t`: `Poisson(t exp(u))`.
 
     Example:
         >>> float(Poisson().mean(jnp.zeros(())))
         1.0
     """
 
-    def law(self, predictor: Array) -> dist.Distribution:
-        """`Poisson(exp(u))`."""
-        return _PoissonOfLogRate(predictor)
+    @property
+    def is_log_concave(self) -> bool:
+        """It is."""
+        return True
+
+    def law(self, predictor: Array, exposure: Any = 1.0) -> dist.Distribution:
+        """`Poisson(exposure exp(u))`."""
+        if is_one(exposure):
+            return _PoissonOfLogRate(predictor)
+        return _PoissonOfLogRate(predictor + jnp.log(exposure))
 
     def mean(self, predictor: Array) -> Array:
         """`f(u) = exp(u)`."""

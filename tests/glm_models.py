@@ -59,7 +59,7 @@ def simulate(
 
 
 @jax.jit
-def _derivatives(hierarchy, seen, vectors):
+def _derivatives(hierarchy, seen, vectors, mask):
     """Gradient and Hessian of NumPyro's joint log density, all levels stacked from top to bottom."""
 
     def log_joint(z):
@@ -68,20 +68,21 @@ def _derivatives(hierarchy, seen, vectors):
             stop = start + level.size * hierarchy.dim
             values[level.name] = z[start:stop].reshape(level.size, hierarchy.dim)
             start = stop
-        return log_density(hierarchy.program, tuple(seen), {}, values)[0]
+        return log_density(hierarchy.program, tuple(seen), {"mask": mask}, values)[0]
 
     z = jnp.concatenate([vectors[level.name].ravel() for level in hierarchy.levels])
     return jax.grad(log_joint)(z), jax.hessian(log_joint)(z)
 
 
-def errors_at_the_mode(hierarchy, seen, mean, cov) -> tuple[float, float]:
+def errors_at_the_mode(hierarchy, seen, mean, cov, mask=None) -> tuple[float, float]:
     """How far a posterior is from the Laplace approximation of NumPyro's joint density.
 
     The first number is the largest error of a mean, in standard deviations: Newton's step from there,
     which is the distance to the mode up to the square of itself. The second is the largest relative
     error of a standard deviation or of an entry of a covariance, against the inverse of the Hessian.
     """
-    gradient, hessian = (np.asarray(part, float) for part in _derivatives(hierarchy, seen, mean))
+    derivatives = _derivatives(hierarchy, seen, mean, mask)
+    gradient, hessian = (np.asarray(part, float) for part in derivatives)
     inverse = np.linalg.inv(-hessian)
     off = np.abs(inverse @ gradient) / np.sqrt(np.diag(inverse))
     wrong, start, dim = [], 0, hierarchy.dim

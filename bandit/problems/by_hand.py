@@ -52,11 +52,16 @@ class ProgramEnvironment(Environment):
         return jnp.asarray(self.program.reward_law(self.levels, rows, jnp.arange(K)).mean)
 
     def reward(
-        self, key: Array, context: Float[Array, "*K d"], action: Int[Array, ""]
+        self,
+        key: Array,
+        context: Float[Array, "*K d"],
+        action: Int[Array, ""],
+        exposure: Float[Array, ""] | None = None,
     ) -> Float[Array, ""]:
-        """A reward of one action."""
+        """A reward of one action, or a row that stands for `exposure` of them."""
         row = own_context(context, action)[None]
-        law = self.program.reward_law(self.levels, row, action[None])
+        exposed = None if exposure is None else exposure[None]
+        law = self.program.reward_law(self.levels, row, action[None], exposed)
         return jnp.asarray(law.sample(plain_key(key)))[0].astype(row.dtype)
 
 

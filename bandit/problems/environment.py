@@ -5,7 +5,10 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float, Int
 
@@ -13,7 +16,8 @@ from ...inference.gaussian.linear_model import dot
 from ...inference.observation import own_context
 from ...inference.random import plain_key
 from ...models import Bernoulli, Gaussian, Hierarchy, Reward
-from ...models.arrays import as_count
+from ...models.arrays import as_count, as_positive
+from ...models.laws import check_parameters, law_name
 from ...models.messages import short
 from .contexts import Contexts, as_contexts
 
@@ -35,6 +39,7 @@ class Environment(eqx.Module):
         hierarchy: what the hidden vectors were drawn from.
         levels: level name -> (size, d), the hidden vectors; the last level's are the actions.
         contexts: the law of contexts.
+        exposure: the law of how many rewards a row stands for, or None where each is one.
 
     Example:
         >>> import jax
@@ -48,6 +53,7 @@ class Environment(eqx.Module):
     hierarchy: Hierarchy
     levels: dict[str, Array]
     contexts: Contexts
+    exposure: Any = None
 
     @property
     def theta(self) -> Float[Array, "K d"]:
@@ -63,13 +69,23 @@ class Environment(eqx.Module):
         columns = context[:, None] if context.ndim == 1 else context.T
         return self.hierarchy.reward.mean(dot(self.theta.T, columns))
 
+    def draw_exposure(self, key: Array) -> Float[Array, ""] | None:
+        """How many rewards the row of a round stands for."""
+        if self.exposure is None:
+            return None
+        return jnp.asarray(self.exposure.sample(plain_key(key)), self.theta.dtype)
+
     def reward(
-        self, key: Array, context: Float[Array, "*K d"], action: Int[Array, ""]
+        self,
+        key: Array,
+        context: Float[Array, "*K d"],
+        action: Int[Array, ""],
+        exposure: Float[Array, ""] | None = None,
     ) -> Float[Array, ""]:
-        """A reward of one action."""
+        """A reward of one action, or a row that stands for `exposure` of them."""
         predictor = jnp.dot(self.theta[action], own_context(context, action))
-        law = self.hierarchy.reward.law(predictor)
-        if not isinstance(self.hierarchy.reward, Gaussian | Bernoulli):
+        law = self.hierarchy.reward.law_of(predictor, exposure)
+        if exposure is not None or not isinstance(self.hierarchy.reward, Gaussian | Bernoulli):
             key = plain_key(key)
         return jnp.asarray(law.sample(key)).astype(predictor.dtype)
 
@@ -108,10 +124,10 @@ class Problem(eqx.Module):
 
 def check_rewards_known(reward: Reward, what: str) -> None:
     """Refuse rewards whose noise is to be learned: an environment has to draw them."""
-    if getattr(reward, "is_learned", False):
+    if isinstance(reward, Reward) and reward.is_learned:
         raise ValueError(
-            f"{what} draws rewards, whose noise must be known; got {short(reward)}: write "
-            "Gaussian(<a number>)"
+            f"{what} draws rewards, whose noise or cut points must be known; got {short(reward)}: write "
+            "numbers, such as Gaussian(<a number>)"
         )
 
 
@@ -122,10 +138,14 @@ def check_counts(problem: Problem, *names: str) -> None:
 
 
 def draw_instance(
-    key: Array, hierarchy: Hierarchy, contexts: Contexts, known: Hierarchy | None = None
+    key: Array,
+    hierarchy: Hierarchy,
+    contexts: Contexts,
+    known: Hierarchy | None = None,
+    exposure: Any = None,
 ) -> Instance:
     """Hidden vectors from the prior of `hierarchy`, which the agent knows unless it knows another."""
-    environment = Environment(hierarchy, hierarchy.sample_prior(key), contexts)
+    environment = Environment(hierarchy, hierarchy.sample_prior(key), contexts, exposure)
     return Instance(hierarchy if known is None else known, environment)
 
 
@@ -135,6 +155,9 @@ class HierarchyProblem(Problem):
     Args:
         hierarchy: the declaration; the noise of its rewards must be known.
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.problems.contexts`.
+        exposure: None, where the reward of a round is one; or how many rewards it stands for, as in
+            `Data`: a number, or a NumPyro distribution of one for each round. Regret is that of one
+            reward all the same.
 
     Example:
         >>> from mixts.bandit import HierarchyProblem, Sphere
@@ -147,6 +170,7 @@ class HierarchyProblem(Problem):
     hierarchy: Hierarchy
     _: KW_ONLY
     contexts: Any = None
+    exposure: Any = None
 
     def __post_init__(self):
         if not isinstance(self.hierarchy, Hierarchy):
@@ -154,7 +178,28 @@ class HierarchyProblem(Problem):
         check_rewards_known(self.hierarchy.reward, "HierarchyProblem")
         dim, actions = self.hierarchy.dim, self.hierarchy.num_actions
         self.contexts = as_contexts(self.contexts, dim, actions, "HierarchyProblem")
+        self.exposure = _as_exposure(self.exposure, self.hierarchy.reward)
 
     def sample(self, key: Array) -> Instance:
         """Vectors of every level."""
-        return draw_instance(key, self.hierarchy, self.contexts)
+        return draw_instance(key, self.hierarchy, self.contexts, exposure=self.exposure)
+
+
+def _as_exposure(exposure: Any, reward: Reward) -> dist.Distribution | None:
+    """The law of exposures, which must be such that rewards can be drawn with them."""
+    if exposure is None:
+        return None
+    reward.check_takes_exposure()
+    what = "HierarchyProblem exposure"
+    law = exposure
+    if not isinstance(exposure, dist.Distribution):
+        law = dist.Delta(as_positive(exposure, what))
+    if law.shape():
+        raise ValueError(f"{what}: the distribution has shape {law.shape()}; expected ()")
+    check_parameters(law, what)
+    few = np.asarray(law.sample(jax.random.key(0), (100,)), float)
+    whole = not reward.counts_trials or (few == np.round(few)).all()
+    if not (whole and (few > 0).all()):
+        kind = "positive whole numbers, the trials of a row" if reward.counts_trials else "positive"
+        raise ValueError(f"{what} ~ {law_name(law)} gives {few.min():g}; expected {kind}")
+    return law

@@ -20,6 +20,9 @@ __all__ = ["Maker", "Run", "begin", "instance_of_run", "stretch", "told_truth"]
 Maker = Callable[..., Policy[Any]]
 
 
+_KEY_OF_EXPOSURE = 0xE
+
+
 class _ToldTruth(NamedTuple):
     """A maker that is called with the environment."""
 
@@ -48,11 +51,15 @@ class _Round(NamedTuple):
     context: Array
     key_act: Array
     key_reward: Array
+    exposure: Array | None
 
 
 def _round(environment: Environment, key: Array, t: Array) -> _Round:
-    key_context, key_act, key_reward = jax.random.split(jax.random.fold_in(key, t), 3)
-    return _Round(environment.context(key_context), key_act, key_reward)
+    own = jax.random.fold_in(key, t)
+    key_context, key_act, key_reward = jax.random.split(own, 3)
+    # A child of its own: exposures change nothing else of a round.
+    exposure = environment.draw_exposure(jax.random.fold_in(own, _KEY_OF_EXPOSURE))
+    return _Round(environment.context(key_context), key_act, key_reward, exposure)
 
 
 class Run(NamedTuple):
@@ -91,9 +98,11 @@ def begin(problem: Problem, make: Maker, room: int, key: Array) -> Run:
     key_instance, key_policy, key_rounds = _keys_of_run(key)
     instance = problem.sample(key_instance)
     policy = _make(make, instance)
+    if instance.environment.exposure is not None:
+        policy.check_takes_exposure(instance.environment.exposure)
     state = policy.init(key_policy, room=room)
     first = _round(instance.environment, key_rounds, jnp.zeros((), jnp.uint32))
-    first = _Round(first.context, fused_key(first.key_act), fused_key(first.key_reward))
+    first = first._replace(key_act=fused_key(first.key_act), key_reward=fused_key(first.key_reward))
     return Run(policy, instance.environment, state, fused_key(key_rounds), first)
 
 
@@ -117,8 +126,9 @@ def stretch(
     def play(i: Array, before: tuple[Any, _Round, Array, Array]):
         state, now, regrets, actions = before
         action = policy.act(now.key_act, state, now.context)
-        reward = environment.reward(now.key_reward, now.context, action)
-        state = policy.update(state, now.context, action, reward)
+        exposed = () if now.exposure is None else (now.exposure,)
+        reward = environment.reward(now.key_reward, now.context, action, *exposed)
+        state = policy.update(state, now.context, action, reward, *exposed)
         means = environment.mean_rewards(now.context)
         # The next round is drawn here and passed on: a context that XLA has to look up in a table of
         # all rounds would keep it from computing several actions at a time.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...models import Data, Hierarchy
 from ..gaussian.closed_form import check_linear_gaussian
+from ..progress import task
 from ..status import Status, Trouble
 from .free_numbers import chosen_parts, with_values
 from .search import FLAT, ascend, at_zero, has_converged, on_a_ridge, start
@@ -53,6 +54,7 @@ def empirical_bayes(
     learn: Collection[str] = ("cov", "noise"),
     levels: Collection[str] | None = None,
     max_steps: int = 2000,
+    progress: bool | None = None,
 ) -> EmpiricalBayes:
     """Maximise the log evidence, by L-BFGS in float64.
 
@@ -76,6 +78,7 @@ def empirical_bayes(
             "genre.cov", of one. Zero weights stay zero: missing arrows are structure.
         levels: the levels that "cov", "mean" and "weights" stand for; all by default.
         max_steps: the largest number of steps of the optimiser.
+        progress: whether to say on stderr what is being done; by default if it takes over two seconds.
     """
     check_linear_gaussian(hierarchy, "empirical_bayes")
     parts = chosen_parts(hierarchy, learn, levels)
@@ -85,22 +88,29 @@ def empirical_bayes(
         )
     # Values are not checked inside jit, where the evidence is computed: a wrong action would be ignored.
     hierarchy.observations(*data)
+    # The search is for the rewards times the square roots of their exposures: see `weighed_rows`.
+    scales = 0.0 if data.exposure is None else 0.5 * float(np.log(data.exposure).sum())
     precision = max(float(jnp.finfo(jnp.result_type(float)).eps), 1e-12)
-    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
-        search, first, scales = start(_in_float64(hierarchy), data, parts)
+    saying = task("empirical_bayes: estimates to start from", shown=progress)
+    with saying as now, jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
+        search, first, sizes = start(_in_float64(hierarchy), data, parts)
         if not np.isfinite(first.loss):
-            return EmpiricalBayes(hierarchy, -first.loss, Status({Trouble.FAILED: True}), 0)
-        best = ascend(search, first, scales, max_steps)
+            return EmpiricalBayes(hierarchy, scales - first.loss, Status({Trouble.FAILED: True}), 0)
+        now.say("empirical_bayes: maximising the evidence")
+        best = ascend(search, first, sizes, max_steps)
         zero, free = [], []
-        converged = has_converged(best, scales)
+        converged = has_converged(best, sizes)
         if converged:
+            now.say("empirical_bayes: what the data do not determine")
             best, zero, free = at_zero(search, best)
             free += on_a_ridge(search, best, zero + free)
         final = search.at(search.widened(best.vector, precision))
         values = search.numbers.values(search.unravel(jnp.asarray(final.vector)))
     fitted = with_values(hierarchy, values)
     if fitted is None:
-        return EmpiricalBayes(hierarchy, -first.loss, Status({Trouble.FAILED: True}), best.steps)
+        return EmpiricalBayes(
+            hierarchy, scales - first.loss, Status({Trouble.FAILED: True}), best.steps
+        )
     ran_out = best.steps >= max_steps
     troubles = {
         Trouble.STEP_LIMIT: not converged and ran_out,
@@ -110,7 +120,7 @@ def empirical_bayes(
         Trouble.UNDETERMINED: len(set(free)),
     }
     names = (tuple(dict.fromkeys(found)) for found in (zero, free))
-    return EmpiricalBayes(fitted, -final.loss, Status(troubles), best.steps, *names)
+    return EmpiricalBayes(fitted, scales - final.loss, Status(troubles), best.steps, *names)
 
 
 def _in_float64(hierarchy: Hierarchy) -> Hierarchy:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from ...models import Data, Hierarchy
 from ..gaussian.closed_form import check_linear_gaussian
 from ..gaussian.evidence import gaussian_levels, log_density_of_rewards
+from ..gaussian.reduction import weighed_rows
 from ..gaussian.sufficient_statistics import reward_statistics
 from ..observation import can_be_used, many_observations
 
@@ -29,15 +30,17 @@ def log_evidence(hierarchy: Hierarchy, data: Data) -> Float[Array, ""]:
     """
     check_linear_gaussian(hierarchy, "log_evidence")
     seen = many_observations(hierarchy, *data)
-    return _log_evidence(hierarchy, seen.contexts, seen.actions, seen.rewards)
+    return _log_evidence(hierarchy, *seen[:4])
 
 
 @jax.jit
 def _log_evidence(
-    hierarchy: Hierarchy, contexts: Array, actions: Array, rewards: Array
+    hierarchy: Hierarchy, contexts: Array, actions: Array, rewards: Array, exposure: Array | None
 ) -> Float[Array, ""]:
     K, noise = hierarchy.num_actions, getattr(hierarchy.reward, "noise", jnp.ones(()))
-    valid = can_be_used(contexts, actions, rewards, K)
+    valid = can_be_used(contexts, actions, rewards, K, exposure)
     contexts, rewards = jnp.where(valid[:, None], contexts, 0.0), jnp.where(valid, rewards, 0.0)
-    statistics = reward_statistics(contexts, jnp.where(valid, actions, K), rewards, K)
-    return log_density_of_rewards(gaussian_levels(hierarchy), noise, statistics)
+    exposure = None if exposure is None else jnp.where(valid, exposure, 1.0)
+    rows, scales = weighed_rows(contexts, jnp.where(valid, actions, K), rewards, exposure)
+    statistics = reward_statistics(*rows, K)
+    return scales + log_density_of_rewards(gaussian_levels(hierarchy), noise, statistics)

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from ...models import Data, Hierarchy
 from ..gaussian.evidence import log_density_of_rewards, prior_means
+from ..gaussian.reduction import weighed_rows
 from ..gaussian.sufficient_statistics import RewardStatistics, reward_statistics
 from .free_numbers import FreeNumbers, Part
 
@@ -122,11 +123,13 @@ def start(
     one at the best of several orders of magnitude. Nothing depends on what was declared for them,
     except where it makes no difference: then it stays.
     """
-    contexts, actions, rewards = (jnp.asarray(np.asarray(rows)) for rows in data)
-    every = reward_statistics(
-        contexts.astype(float), actions, rewards.astype(float), hierarchy.num_actions
+    data = jax.tree.map(lambda rows: jnp.asarray(np.asarray(rows)), data)
+    contexts, rewards, exposure = jax.tree.map(
+        lambda rows: rows.astype(float), (data.contexts, data.rewards, data.exposure)
     )
-    statistics = every.select(jnp.asarray(np.unique(np.asarray(actions))))
+    rows, _ = weighed_rows(contexts, data.actions, rewards, exposure)
+    every = reward_statistics(*rows, hierarchy.num_actions)
+    statistics = every.select(jnp.asarray(np.unique(np.asarray(data.actions))))
     n, factors = max(len(data), 1), np.asarray(statistics.factors)
     *sizes, reward_size = np.sqrt(np.sum(factors**2, axis=(0, 1)) / n)
     units = 1.0 / np.where(np.array(sizes) > 0, sizes, 1.0)

@@ -13,6 +13,7 @@ from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..backend import Backend
 from ..buffer import Buffer, reserve
+from ..compiling import jit_loop
 from ..observation import as_context
 from .target import Position, Target, as_target
 
@@ -92,12 +93,12 @@ class ProgramBackend(Backend[State]):
         return _many_scores(self.target, self.positions(key, state, n), context, state.buffer)
 
 
-@jax.jit
+@jit_loop
 def _sample(backend: ProgramBackend, key: Array, state: Any) -> dict[str, Array]:
     return backend.target.vectors(backend.position(key, state), state.buffer)
 
 
-@jax.jit
+@jit_loop
 def _scores(backend: ProgramBackend, key: Array, state: Any, context: Array) -> Array:
     return backend.target.scores(backend.position(key, state), context, state.buffer)
 

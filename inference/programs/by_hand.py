@@ -18,10 +18,11 @@ from ...models.arrays import as_count
 from ...models.data import Observations, as_observations
 from ...models.declaration import Declaration
 from ...models.messages import short
+from ...models.rewards import is_one, takes
 
 __all__ = ["Program", "Site", "is_latent"]
 
-_KNOWN = ("contexts", "actions", "rewards")
+_KNOWN = ("contexts", "actions", "rewards", "exposure")
 
 
 class Site(NamedTuple):
@@ -53,7 +54,8 @@ class Program(Declaration):
     The function's arguments are matched by name. `actions` (n,) are positions and `rewards` (n,) are
     observed by the site `reward`, one law for each. Any further argument without a default is a column
     (n,): the context ends with its numbers, in the order of the function's arguments. `contexts`
-    (n, features) is what stands before them, and may be left out. All unknowns must be continuous.
+    (n, features) is what stands before them, and may be left out. A function with an argument `exposure`
+    (n,) is told how many rewards each row stands for; see `Data`. All unknowns must be continuous.
 
     An action is scored by `x' theta_i`, where `theta` is a site of shape (K, features), sampled or
     deterministic. Where scores are another function of the unknowns, a deterministic site (n,) holds
@@ -167,19 +169,36 @@ class Program(Declaration):
         """The shape of every level."""
         return {level.name: (level.size, level.dim) for level in self.levels}
 
-    def program(self, contexts: Any, actions: Any, rewards: Any = None) -> Any:
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether a row may stand for several rewards: the function has an argument `exposure`."""
+        return takes(self.function, "exposure")
+
+    def program(
+        self, contexts: Any, actions: Any, rewards: Any = None, exposure: Any = None
+    ) -> Any:
         """The function on contexts (n, dim) with their columns, as NumPyro's own tools take it."""
-        return self.function(**self._named(contexts) | {"actions": actions, "rewards": rewards})
+        given = {"actions": actions, "rewards": rewards}
+        if self.takes_exposure:
+            given["exposure"] = jnp.ones(contexts.shape[0]) if exposure is None else exposure
+        return self.function(**self._named(contexts) | given)
 
     def _named(self, contexts: Float[Array, "n dim"]) -> dict[str, Array]:
         """What `contexts` hold, by the names of the function's arguments."""
         named = {name: contexts[:, self.num_features + i] for i, name in enumerate(self.columns)}
         return named | ({"contexts": contexts[:, : self.num_features]} if self.num_features else {})
 
-    def observations(self, contexts: Any, actions: Any, rewards: Any = None) -> Observations:
+    def observations(
+        self, contexts: Any, actions: Any, rewards: Any = None, exposure: Any = None
+    ) -> Observations:
         """Observations converted and checked."""
+        if not (is_one(exposure) or self.takes_exposure):
+            raise ValueError(
+                f"exposure: got one, and {self!r} has none; give its function an argument `exposure` "
+                "(n,), how many rewards each row stands for"
+            )
         fit = {"dim": self.dim, "num_actions": self.num_actions, "reward": self.reward}
-        return as_observations(contexts, actions, rewards, **fit)
+        return as_observations(contexts, actions, rewards, exposure, **fit)
 
     def sample_prior(self, key: Array) -> dict[str, Array]:
         """One joint draw of every unknown from the prior."""
@@ -202,17 +221,26 @@ class Program(Declaration):
         unknowns: dict[str, Array],
         contexts: Float[Array, "n dim"],
         actions: Int[Array, " n"],
+        exposure: Float[Array, " n"] | None = None,
     ) -> Distribution:
         """The law of rewards given all unknowns."""
-        law = self._at(unknowns, contexts, actions)["reward"]["fn"]
+        law = self._at(unknowns, contexts, actions, exposure)["reward"]["fn"]
         return law.expand((contexts.shape[0],)) if not law.batch_shape else law
 
-    def _at(self, unknowns: dict[str, Array], contexts: Array, actions: Array) -> dict[str, Any]:
+    def _at(
+        self,
+        unknowns: dict[str, Array],
+        contexts: Array,
+        actions: Array,
+        exposure: Array | None = None,
+    ) -> dict[str, Any]:
         """The sites on these rows, given all unknowns."""
         # Deterministic sites are computed anew: they may have been those of other rows.
         given = {name: unknowns[name] for name in self.unknowns}
         run = handlers.substitute(handlers.seed(self.program, jax.random.key(0)), data=given)
-        return handlers.trace(run).get_trace(contexts, actions, jnp.zeros(contexts.shape[0]))
+        return handlers.trace(run).get_trace(
+            contexts, actions, jnp.zeros(contexts.shape[0]), exposure
+        )
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from numpyro.infer.hmc import hmc
 
 from ..buffer import Buffer
+from ..compiling import jit_loop
 from .target import Position
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def kernel(backend: "Nuts", buffer: Buffer) -> tuple[Any, Any]:
     return begin, lambda chain: sample(chain, (buffer,))
 
 
-@partial(jax.jit, static_argnames="keep")
+@partial(jit_loop, static_argnames="keep")
 def advance(backend: "Nuts", buffer: Buffer, chains: Any, count: Any, *, keep: int) -> Run:
     """`count` transitions of each chain, in one loop; those outside adaptation are counted.
 
@@ -82,7 +83,7 @@ def advance(backend: "Nuts", buffer: Buffer, chains: Any, count: Any, *, keep: i
     return jax.vmap(run)(chains)
 
 
-@jax.jit
+@jit_loop
 def begin_chains(
     backend: "Nuts", buffer: Buffer, starts: Position, keys: Array, sizes: Array, masses: Array
 ) -> Any:

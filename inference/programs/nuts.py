@@ -15,6 +15,7 @@ from ...models.arrays import is_concrete
 from ...models.messages import short
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
+from ..compiling import jit_loop, loop_options
 from ..observation import many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble, warn_of_trouble
@@ -111,6 +112,11 @@ class Nuts(ProgramBackend[NutsState]):
                 f"Nuts target_accept is {short(self.target_accept)}; expected between 0 and 1"
             )
 
+    @property
+    def compiler_options(self) -> dict[str, Any] | None:
+        """Those of loops of small steps, which its chains are."""
+        return loop_options()
+
     @reported
     def init(self, key: Array | None = None, *, room: int = 0) -> NutsState:
         """Chains started at draws of the prior, and adapted to it."""
@@ -119,16 +125,21 @@ class Nuts(ProgramBackend[NutsState]):
         return self._adapted(state)
 
     @reported
-    def update(self, state: NutsState, context: Any, action: Any, reward: Any) -> NutsState:
+    def update(
+        self, state: NutsState, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> NutsState:
         """One observation, and `steps` transitions of each chain."""
-        rows = (part[None] for part in one_observation(self.target, context, action, reward))
+        seen = one_observation(self.target, context, action, reward, exposure)
+        rows = jax.tree.map(lambda part: part[None], seen)
         state = _observe(self, self.reserve(state, 1), *rows, is_batch=False)
         return _continue(self, state, self.steps, self.steps)
 
     @reported
-    def condition(self, state: NutsState, contexts: Any, actions: Any, rewards: Any) -> NutsState:
+    def condition(
+        self, state: NutsState, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> NutsState:
         """Many observations; the chains adapt to them from their present positions."""
-        rows = many_observations(self.target, contexts, actions, rewards)[:3]
+        rows = many_observations(self.target, contexts, actions, rewards, exposure)[:4]
         state = _observe(self, self.reserve(state, len(rows[0])), *rows, is_batch=True)
         return self._adapted(state)
 
@@ -281,7 +292,7 @@ def _continue(
     return _after(state, run, count, keep=keep, anew=anew)
 
 
-@jax.jit
+@jit_loop
 def _moved(backend: Nuts, key: Array, state: NutsState) -> Position:
     """One of the latest draws, after `steps` transitions with randomness of the key."""
     key_chain, key_draw, key_move = jax.random.split(key, 3)
@@ -323,10 +334,11 @@ def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
     return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
 
 
-@partial(jax.jit, static_argnames="capacity")
+@partial(jit_loop, static_argnames="capacity")
 def _prior(backend: Nuts, key: Array, *, capacity: int) -> tuple[Any, ...]:
     """An empty buffer; draws of the prior, keys, step sizes and masses of chains; and zero."""
-    buffer = empty(capacity, backend.target.dim)
+    target = backend.target
+    buffer = empty(capacity, target.dim, exposure=target.takes_exposure)
     key_start, key_chains = jax.random.split(key)
     split = partial(jax.random.split, num=backend.chains)
     starts = jax.vmap(lambda k: backend.target.start(k, buffer))(split(key_start))
@@ -350,7 +362,7 @@ def _observe(backend: Nuts, state: NutsState, *rows: Any, is_batch: bool) -> Nut
 
 
 @jax.jit
-def _recorded(backend: Nuts, state: NutsState, *rows: Array) -> NutsState:
+def _recorded(backend: Nuts, state: NutsState, *rows: Any) -> NutsState:
     buffer, rejected = record(state.buffer, backend.target.num_actions, *rows)
     return state._replace(buffer=buffer, rejected=state.rejected + rejected)
 

@@ -110,15 +110,20 @@ class Svi(ProgramBackend[SviState]):
         return _fit(self, state, key_fit, is_batch=True)
 
     @reported
-    def update(self, state: SviState, context: Any, action: Any, reward: Any) -> SviState:
+    def update(
+        self, state: SviState, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> SviState:
         """One observation, and `steps` steps from the present guide."""
-        rows = (part[None] for part in one_observation(self.target, context, action, reward))
+        seen = one_observation(self.target, context, action, reward, exposure)
+        rows = jax.tree.map(lambda part: part[None], seen)
         return _fit(self, *_observe(self, self.reserve(state, 1), *rows), is_batch=False)
 
     @reported
-    def condition(self, state: SviState, contexts: Any, actions: Any, rewards: Any) -> SviState:
+    def condition(
+        self, state: SviState, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> SviState:
         """Many observations, and `fit_steps` steps from the present guide."""
-        rows = many_observations(self.target, contexts, actions, rewards)[:3]
+        rows = many_observations(self.target, contexts, actions, rewards, exposure)[:4]
         state = self.reserve(state, len(rows[0]))
         return _fit(self, *_observe(self, state, *rows), is_batch=True)
 
@@ -177,7 +182,8 @@ def _position_like(backend: Svi, buffer: Buffer) -> Any:
 @partial(jax.jit, static_argnames="capacity")
 def _start(backend: Svi, key: Array, *, capacity: int) -> tuple[SviState, Array]:
     """A narrow guide without observations, and the key to fit it with."""
-    buffer = empty(capacity, backend.target.dim)
+    target = backend.target
+    buffer = empty(capacity, target.dim, exposure=target.takes_exposure)
     key, key_loc, key_start, key_fit = jax.random.split(key, 4)
     loc, _ = ravel_pytree(backend.target.start(key_loc, buffer))
     fit = _guide(backend).start(key_start, 0.1 * loc)
@@ -186,7 +192,7 @@ def _start(backend: Svi, key: Array, *, capacity: int) -> tuple[SviState, Array]
 
 
 @jax.jit
-def _observe(backend: Svi, state: SviState, *rows: Array) -> tuple[SviState, Array]:
+def _observe(backend: Svi, state: SviState, *rows: Any) -> tuple[SviState, Array]:
     """The state with more observations, and the key to fit it to them with."""
     buffer, rejected = record(state.buffer, backend.target.num_actions, *rows)
     key, key_fit = jax.random.split(state.key)

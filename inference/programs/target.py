@@ -84,6 +84,11 @@ class Target(Declaration):
         return self.source.reward
 
     @property
+    def takes_exposure(self) -> bool:
+        """Whether a row may stand for several rewards."""
+        return self.source.takes_exposure
+
+    @property
     def components(self) -> Any:
         """The names of the components of a context that the hierarchy declares, or None."""
         return getattr(self.source, "components", None)
@@ -96,8 +101,9 @@ class Target(Declaration):
         # logarithm of a context, or divides by its length, would turn zeros into NaN: hence ones.
         contexts = jnp.where(mask[:, None], buffer.contexts, 1.0)
         rewards = jnp.where(mask, buffer.rewards, 0.0)
+        exposure = () if buffer.exposure is None else (buffer.exposure,)
         with _MaskReward(mask):
-            self.function(contexts, actions, rewards)
+            self.function(contexts, actions, rewards, *exposure)
 
     def potential(self, position: Position, buffer: Buffer) -> Float[Array, ""]:
         """Minus the log density of the unconstrained `position` and the observations."""
@@ -142,9 +148,11 @@ class Target(Declaration):
         assert self.program is not None
         return self.program.scores_of(self.sites(position, buffer), context)
 
-    def observations(self, contexts: Any, actions: Any, rewards: Any) -> Observations:
+    def observations(
+        self, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> Observations:
         """Observations converted and checked."""
-        return self.source.observations(contexts, actions, rewards)
+        return self.source.observations(contexts, actions, rewards, exposure)
 
     @jax.jit
     def moments(

@@ -46,7 +46,10 @@ BACKENDS = {
     ),
     "Svi": lambda: Svi(clicks(), steps=2, fit_steps=5, particles=2, capacity=CAPACITY),
 }
-each = pytest.mark.parametrize("name", BACKENDS)
+SLOW = {"Nuts"}
+each = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BACKENDS]
+)
 
 
 def observations(backend, n: int):

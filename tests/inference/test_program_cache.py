@@ -57,6 +57,24 @@ print(json.dumps({"counts": counts}))
 """
 )
 
+# Chains on their own and behind an agent, and what judges posteriors.
+JUDGE = (
+    PLAY.split("from mixts.bandit")[0]
+    + """
+from mixts.bandit import Agent, ThompsonSampling
+from mixts.inference import ClosedForm, Laplace, Nuts, calibrate, compare
+from mixts.models import Data, linear
+
+hierarchy, data = linear([[1.0], [0.5]], dim=1), Data([[1.0], [0.5]], [0, 1], [1.0, 0.0])
+chains = Nuts(hierarchy, warmup=2, samples=4, window=4, capacity=4)
+agent = Agent(ThompsonSampling(chains))
+agent.reward(agent.act([1.0]).id, 1.0)
+compare(hierarchy, data, {"laplace": Laplace, "nuts": chains}, draws=10, progress=False)
+calibrate(hierarchy, ClosedForm, simulations=2, observations=2, draws=3, progress=False)
+print(json.dumps({"counts": counts}))
+"""
+)
+
 
 def play(folder: Path, script: str = PLAY) -> dict:
     """What a process of its own compiled and found."""
@@ -79,10 +97,18 @@ def test_a_second_process_does_not_compile_again(tmp_path):
     assert second["regret"] == first["regret"]
 
 
+@pytest.mark.slow
 def test_nor_do_backends_and_agents(tmp_path):
     first, second = play(tmp_path, SERVE), play(tmp_path, SERVE)
     assert second["counts"] == {"hits": sum(first["counts"].values()), "misses": 0}
     assert first["counts"]["misses"] > 4  # of the backend, and to choose, to learn and to look
+
+
+@pytest.mark.slow
+def test_nor_do_chains_nor_what_judges_posteriors(tmp_path):
+    first, second = play(tmp_path, JUDGE), play(tmp_path, JUDGE)
+    assert second["counts"] == {"hits": sum(first["counts"].values()), "misses": 0}
+    assert first["counts"]["misses"] > 20
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,10 @@ def two_levels(effect=None, action=None, noise=1.0):
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: glm(ONES, 2), "reward is Bernoulli, not Gaussian.*use Laplace, Nuts or Svi"),
+        (
+            lambda: glm(ONES, 2),
+            "reward is Bernoulli, not Gaussian.*use ExpectationPropagation, Laplace, Nuts",
+        ),
         (lambda: nonlinear(ONES, 2), "level 'action' has a link.*use Laplace, Nuts or Svi"),
         (
             lambda: two_levels(effect={"scale": dist.HalfNormal(1.0)}),

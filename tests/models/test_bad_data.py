@@ -16,7 +16,9 @@ CONTEXTS, ACTIONS, REWARDS = np.ones((N, D)), np.zeros(N, int), np.ones(N)
 def run(contexts=CONTEXTS, actions=ACTIONS, rewards=REWARDS, mask=None, reward=Gaussian(1.0)):
     """Call the program of a hierarchy of K actions."""
     hierarchy = Hierarchy([Level("action", K)], reward, D)
-    return handlers.seed(hierarchy.program, jax.random.key(0))(contexts, actions, rewards, mask)
+    return handlers.seed(hierarchy.program, jax.random.key(0))(
+        contexts, actions, rewards, mask=mask
+    )
 
 
 def with_entry(numbers, value):

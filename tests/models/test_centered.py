@@ -17,6 +17,7 @@ from scipy_density import is_joint, spread, unknowns
 from tolerance import tolerance
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(model=models(), seed=st.integers(0, 1000))
 def test_non_centred_is_centred_plus_the_jacobian(x64, model, seed):

@@ -54,11 +54,13 @@ def student_t(loc, tril):
 WHY_NOT = {
     "Bernoulli": (
         lambda: glm(ONES, 2),
-        "the reward is Bernoulli, not Gaussian: no closed form; use Laplace, Nuts or Svi",
+        "the reward is Bernoulli, not Gaussian: no closed form; use ExpectationPropagation, Laplace, "
+        "Nuts or Svi",
     ),
     "Poisson": (
         lambda: glm(ONES, 2, reward=Poisson()),
-        "the reward is Poisson, not Gaussian: no closed form; use Laplace, Nuts or Svi",
+        "the reward is Poisson, not Gaussian: no closed form; use ExpectationPropagation, Laplace, "
+        "Nuts or Svi",
     ),
     "link": (
         lambda: nonlinear(ONES, 2),

@@ -24,9 +24,9 @@ def pad(observed, mask):
     return padded
 
 
-def density_and_gradient(hierarchy, values, *observed):
+def density_and_gradient(hierarchy, values, *observed, mask=None):
     def density(values):
-        return log_density(hierarchy.program, observed, {}, values)[0]
+        return log_density(hierarchy.program, observed, {"mask": mask}, values)[0]
 
     return jax.jit(jax.value_and_grad(density))(values)
 
@@ -38,7 +38,7 @@ def test_padding_changes_neither_density_nor_gradient(x64, model, mask):
     values, observed = unknowns(model, rng), rows(model, mask.sum(), rng)
     hierarchy = model.hierarchy()
     expected = density_and_gradient(hierarchy, values, *observed)
-    found = density_and_gradient(hierarchy, values, *pad(observed, mask), mask)
+    found = density_and_gradient(hierarchy, values, *pad(observed, mask), mask=mask)
     # Equal but for the order of summation.
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13), found, expected
@@ -57,7 +57,7 @@ def test_padding_inside_jit(precision, reward):
 
     @jax.jit
     def density(values, mask, *observed):
-        return density_and_gradient(hierarchy, values, *observed, mask)
+        return density_and_gradient(hierarchy, values, *observed, mask=mask)
 
     expected = density_and_gradient(hierarchy, values, *observed)
     found = density(values, mask, *padded)
@@ -69,6 +69,6 @@ def test_an_empty_mask_leaves_the_prior(x64):
     model = Model([Group("action", 3, scale=half_normal((), rng))], 2)
     values, observed = unknowns(model, rng), rows(model, 3, rng)
     hierarchy, nothing = model.hierarchy(), rows(model, 0, rng)
-    found = density_and_gradient(hierarchy, values, *observed, np.zeros(3, bool))
+    found = density_and_gradient(hierarchy, values, *observed, mask=np.zeros(3, bool))
     expected = density_and_gradient(hierarchy, values, *nothing)
     jax.tree.map(np.testing.assert_array_equal, found, expected)

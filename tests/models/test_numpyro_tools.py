@@ -75,6 +75,7 @@ def test_svi_finds_the_exact_posterior_of_one_number():
     assert result.params["action_auto_scale"].item() == pytest.approx(np.sqrt(variance), rel=0.2)
 
 
+@pytest.mark.slow
 def test_mcmc_svi_and_predictive_take_every_learned_site(hierarchy, data):
     sites = {"effect_scale", "effect_base", "action_weights_effect", "action", "reward_noise"}
     mcmc = MCMC(NUTS(hierarchy.program), num_warmup=5, num_samples=5, progress_bar=False)

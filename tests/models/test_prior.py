@@ -76,7 +76,13 @@ def crossed(rng, df=None) -> Model:
 
 
 @pytest.mark.parametrize("centered", [True, False], ids=["centred", "non-centred"])
-@pytest.mark.parametrize("df", [None, 9.0], ids=["Gaussian", "Student-t"])
+@pytest.mark.parametrize(
+    "df",
+    [
+        pytest.param(None, id="Gaussian"),
+        pytest.param(9.0, id="Student-t", marks=pytest.mark.slow),
+    ],
+)
 def test_moments_of_a_crossed_hierarchy(df, centered):
     """A Student t of nu degrees of freedom has nu / (nu - 2) times its scale matrix as covariance.
 

@@ -65,6 +65,7 @@ def test_a_posterior_too_wide_fails():
     assert result.table.loc["action", "spread"] < 0.9
 
 
+@pytest.mark.slow
 def test_clicks_run_and_the_deviation_is_reported():
     """The paper's scheme is far off in the log-likelihood; expanding under the hierarchy is not."""
     clicks = glm(WEIGHTS, 2, effect_cov=3.0)

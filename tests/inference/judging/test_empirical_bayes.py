@@ -35,6 +35,7 @@ def nested(effect: float, action: float, noise: float) -> Model:
     return Model(groups, 2, noise=noise)
 
 
+@pytest.mark.slow
 def test_recovers_the_scales_that_made_the_data():
     """Declared as ones, in float32, with 4,000 rewards.
 

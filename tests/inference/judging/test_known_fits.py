@@ -29,6 +29,7 @@ STARTS = [
 FACTORS = [1.0, 1e4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sleepstudy", "dyestuff", "dyestuff2", "pastes"])
 def test_any_start_in_any_unit_ends_where_lme4_does(name):
     """lme4's log-likelihoods are known to 5e-4, its variances are where slopes are below about 1e-3."""

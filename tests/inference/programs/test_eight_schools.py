@@ -79,6 +79,7 @@ def test_the_quadrature_gives_the_known_values(truth):
     assert abs(truth.tau - 3.60) < 0.035
 
 
+@pytest.mark.slow
 def test_means(nuts, truth):
     _, _, draws = nuts
     for site, expected in (

@@ -135,9 +135,11 @@ def assert_moments(draws, truth, most: float = 0.04) -> None:
 class TestLinearGaussian:
     """K = 20, L = 3, d = 2 and 300 observations, where the posterior is known."""
 
+    @pytest.mark.slow
     def test_after_condition(self, backend, posterior, truth):
         assert_moments(site_draws(backend, posterior.state), truth)
 
+    @pytest.mark.slow
     def test_after_a_scan_of_updates(self, backend, played, truth):
         state, _ = played
         assert int(state.buffer.num_observations) == N
@@ -199,6 +201,7 @@ class TestGrowingData:
             for site, value in slope.items():
                 np.testing.assert_allclose(state.chains.z_grad[site], value, rtol=1e-3, atol=1e-2)
 
+    @pytest.mark.slow
     def test_a_surprise_moves_every_chain(self, backend, conditioned):
         """A reward some 20 deviations off raises the energy by hundreds.
 

@@ -305,6 +305,7 @@ class TestDraws:
 
 
 class TestOtherGuides:
+    @pytest.mark.slow
     def test_mean_field_is_the_diagonal_of_the_precision(self, mean_field, truth, precision):
         """Of all Gaussians with a diagonal covariance the closest has `1 / sqrt(diag precision)`.
 
@@ -330,6 +331,7 @@ class TestOtherGuides:
         off = float(state.elbo) - (float(truth.log_evidence) - shortfall)
         assert abs(off) < 4 * float(state.noise) + 0.014 + 0.005
 
+    @pytest.mark.slow
     def test_low_rank_is_in_between(self, low_rank, mean_field, conditioned, truth):
         """Five directions of 46: a better bound than none, a worse one than all."""
         backend, state = low_rank
@@ -363,6 +365,7 @@ def test_an_infinite_density_diverges():
     assert np.all(np.isfinite(backend.sample(jax.random.key(8), state)["action"]))
 
 
+@pytest.mark.slow
 def test_a_program_by_hand_in_the_loop():
     """Two runs of Thompson sampling under `vmap`, in a scan; then each knows what can be known.
 
