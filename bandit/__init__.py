@@ -15,6 +15,7 @@ from .agent.decisions import (
     UnknownDecision,
 )
 from .agent.health import AgentWarning
+from .agent.node_names import NewNodes
 from .agent.state import AgentSettings, AgentState
 from .agent.storage.file import AgentFileError
 from .agent.storage.journal import JournalError
@@ -74,6 +75,7 @@ __all__ = [
     "LinUCB",
     "LoggedDecisions",
     "MovieLensProblem",
+    "NewNodes",
     "NoActionNoise",
     "OffPolicyValue",
     "Played",

@@ -52,6 +52,7 @@ class LoggedDecisions(NamedTuple):
         rewards: (n,) their rewards.
         propensities: (n,) the probability with which each action was chosen; None if unknown.
         ids: (n,) the ids of the decisions, in a log from `Agent.log`.
+        exposure: (n,) how many rewards each stands for; None where each is one. See `Data`.
 
     Example:
         >>> from mixts.bandit import LoggedDecisions
@@ -65,6 +66,7 @@ class LoggedDecisions(NamedTuple):
     rewards: Any
     propensities: Any
     ids: Any = None
+    exposure: Any = None
 
 
 class Estimate(NamedTuple):
@@ -236,6 +238,12 @@ def _checked_log(log: LoggedDecisions) -> tuple[np.ndarray, np.ndarray, np.ndarr
         raise ValueError(
             "log: there are no propensities; expected the probability with which each action was chosen, "
             "which an Agent logs if it is made with propensity_draws"
+        )
+    if log.exposure is not None:
+        raise ValueError(
+            "log: some rewards stand for several, by their exposure; expected the mean of each: of clicks "
+            "or counts log._replace(rewards=log.rewards / log.exposure, exposure=None), of mean ratings "
+            "log._replace(exposure=None)"
         )
     actions, rewards, propensities = map(np.asarray, (log.actions, log.rewards, log.propensities))
     for name, column in (("rewards", rewards), ("propensities", propensities)):

@@ -48,6 +48,11 @@ class ActionNames:
         labels: a name for each action, or None: then positions serve as names.
         is_open: (K,) whether each action may still be chosen.
         capacity: how many actions the compiled programs have room for.
+
+    Attributes:
+        capacity: how many actions the compiled programs have room for.
+        open: the positions of open actions.
+        all_open: (capacity,) whether each place is that of an open action; on the device.
     """
 
     def __init__(self, labels: Iterable[Hashable] | None, is_open: np.ndarray, capacity: int):
@@ -58,9 +63,10 @@ class ActionNames:
 
     def resize(self, capacity: int) -> None:
         """Set the capacity, and list the open actions again."""
-        self.open, self._capacity = np.flatnonzero(self.is_open), capacity
-        # On the device already when a decision needs it.
-        self._all_open = jnp.asarray(np.isin(np.arange(capacity), self.open))
+        self.open, self.capacity = np.flatnonzero(self.is_open), capacity
+        open_places = np.zeros(capacity, bool)
+        open_places[: len(self.is_open)] = self.is_open[:capacity]
+        self.all_open = jnp.asarray(open_places)
 
     def __len__(self) -> int:
         """How many actions there have been, removed ones included."""
@@ -133,8 +139,8 @@ class ActionNames:
         `eligible` is a list of names, a `Position`, or (K,) of True and False, one for each open action.
         """
         if eligible is None:
-            return self._all_open
-        chosen = np.zeros(self._capacity, bool)
+            return self.all_open
+        chosen = np.zeros(self.capacity, bool)
         chosen[self._eligible(eligible)] = True
         if not chosen.any():
             raise AgentError("no action is eligible; name at least one")
@@ -195,9 +201,9 @@ class ActionNames:
     def spread(self, context: np.ndarray) -> np.ndarray:
         """(..., K, d) contexts of open actions as those of all `capacity` actions; (d,) as it is."""
         shape = context.shape
-        if context.ndim == 1 or shape[-2] == self._capacity:
+        if context.ndim == 1 or shape[-2] == self.capacity:
             return context
-        full = np.zeros((*shape[:-2], self._capacity, shape[-1]), context.dtype)
+        full = np.zeros((*shape[:-2], self.capacity, shape[-1]), context.dtype)
         full[..., self.open, :] = context
         return full
 
@@ -213,9 +219,13 @@ class ActionNames:
         """Add `count` actions, checked before by `check_new`."""
         for name in labels or ():
             self._numbers[name] = len(self._numbers)
-        self.labels = None if self.labels is None else list(self._numbers)
+        if self.labels is not None:
+            self.labels = [
+                *self.labels,
+                *(labels or ()),
+            ]  # another list: decisions hold the one before
         self.is_open = np.concatenate([self.is_open, np.ones(count, bool)])
-        self.resize(self._capacity)
+        self.resize(self.capacity)
 
     def check_new(self, labels: Any, count: int) -> list[Hashable] | None:
         """Labels for `count` more actions, refused if they do not fit."""
@@ -246,7 +256,7 @@ class ActionNames:
     def set_open(self, numbers: np.ndarray, is_open: bool) -> None:
         """Close or open actions, checked before by `check_closing` or `check_opening`."""
         self.is_open[numbers] = is_open
-        self.resize(self._capacity)
+        self.resize(self.capacity)
 
     def check_closing(self, actions: Any) -> np.ndarray:
         """The positions of actions to be closed, refused if one is closed or none would be left."""

@@ -1,11 +1,13 @@
 """An agent behind an application: it chooses actions, and learns from rewards as they arrive."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...inference.gaussian.new_actions import newcomers
+from ...inference.gaussian.new_vectors import NewVectors, newcomers
+from ...inference.progress import task
 from ...models import Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
@@ -15,6 +17,7 @@ from .decisions import AgentError, Decision, Decisions, Label
 from .inputs import are_many, as_id, as_ids, as_log, as_size, how_many_new
 from .knowledge import AgentKnowledge
 from .migration import check_all_are_kept, moved_state
+from .node_names import NewNodes, NodeNames, as_new_nodes
 from .state import checked_settings, first_state
 from .storage.durable import recorded
 
@@ -83,7 +86,7 @@ class Agent(AgentKnowledge):
         settings = checked_settings(keep, propensity_draws, forget, forget_every)
         self.start(first_state(policy, seed, labels, settings, posterior))
         if data is not None:
-            self._learn(*as_log(data, policy.problem))
+            self._learn(*as_log(data, policy))
 
     # Choosing.
 
@@ -101,7 +104,8 @@ class Agent(AgentKnowledge):
         log, names = self.decisions, self.names
         x = self.checks.context(context, names)
         full = x if x.ndim == 1 else names.spread(x)
-        index, probability = self.engine.choose(log.made, full, names.allowed(eligible))
+        allowed = names.all_open if eligible is None else names.allowed(eligible)
+        index, probability = self.engine.choose(log.made, full, allowed)
         x, is_plain = (x, eligible is None) if x.ndim == 1 else (full[index], False)
         if self.recorder.folder is not None:
             logged = None if probability is None else np.array([probability])
@@ -109,8 +113,8 @@ class Agent(AgentKnowledge):
             self.recorder.record(
                 "decide", contexts=x[None], actions=chosen, probabilities=logged, is_plain=is_plain
             )
-        expired = log.append_one(x, index, probability, is_plain=is_plain)
-        self.recorder.counts["expired"] += expired
+        if log.append_one(x, index, probability, is_plain=is_plain):
+            self.recorder.counts["expired"] += 1
         return Decision(log.made - 1, names.name(index), index, probability)
 
     @recorded
@@ -174,23 +178,28 @@ class Agent(AgentKnowledge):
             }
             if change in positions:
                 arguments[positions[change]] = Position(arguments[positions[change]])
+            if change == "add_actions" and "nodes" in arguments:
+                nodes = arguments["nodes"].items()
+                arguments["nodes"] = {name: NewNodes(**given) for name, given in nodes}
             getattr(self, change)(**arguments)
 
     # Learning.
 
     @recorded
-    def update(self, context: Any, action: Any, reward: Any) -> None:
+    def update(self, context: Any, action: Any, reward: Any, exposure: Any = 1.0) -> None:
         """Learn from one observation, or from many: contexts (n, d), n actions, n rewards.
 
         Actions are given by their labels, by numbers where there are no labels, or by a `Position`;
-        those that were removed may still be learned from.
+        those that were removed may still be learned from. The exposure, one number or n, is how many
+        rewards each stands for; see `Data`.
         """
         checks, names = self.checks, self.names
         if type(reward) is not float and are_many(reward, "rewards"):
+            m = checks.exposures(exposure, np.size(reward))
             x, chosen, y = (
                 checks.contexts(context, names),
                 names.numbers(action),
-                checks.rewards(reward),
+                checks.rewards(reward, m),
             )
             if not len(x) == len(chosen) == len(y):
                 raise AgentError(
@@ -199,77 +208,112 @@ class Agent(AgentKnowledge):
                 )
             x = x if x.ndim == 2 else names.rows_of(x, chosen)
         else:
+            m = checks.exposure(exposure)
             x, chosen, y = (
                 checks.context(context, names),
                 names.number(action),
-                checks.reward(reward),
+                checks.reward(reward, m),
             )
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
-        self.recorder.record("update", context=x, action=chosen, reward=y)
-        self._learn(x, chosen, y)
+        if self.recorder.folder is not None:
+            self.recorder.record("update", context=x, action=chosen, reward=y, **_unless_one(m))
+        self._learn(x, chosen, y, m)
 
     @recorded
-    def reward(self, decision: Any, reward: Any) -> None:
+    def reward(self, decision: Any, reward: Any, exposure: Any = 1.0) -> None:
         """Learn the reward of a decision, given by its id, or many rewards by as many ids.
+
+        The reward may stand for several, such as clicks out of impressions: `exposure` says how many,
+        one number or as many as there are ids; see `Data`.
 
         If one of many is refused, none is learned. Rewards of decisions for an action that was removed
         since still count: they are evidence of the effects it shares.
         """
         log = self.decisions
         if type(decision) is not int and are_many(decision, "ids"):
-            ids, y = as_ids(decision), self.checks.rewards(reward)
+            ids, m = as_ids(decision), self.checks.exposures(exposure, np.size(reward))
+            y = self.checks.rewards(reward, m)
             if len(ids) != len(y):
                 raise AgentError(f"got {len(ids)} ids and {len(y)} rewards; expected as many")
             rows = log.find(ids)
             actions = log.actions[rows]
         else:
-            ids, y = as_id(decision), self.checks.reward(reward)
+            ids, m = as_id(decision), self.checks.exposure(exposure)
+            y = self.checks.reward(reward, m)
             rows = log.find_one(ids)
             actions = int(log.actions[rows])
-        self.recorder.record("reward", decision=ids, reward=y)
-        self._learn(log.contexts[rows], actions, y, rows)
+        if self.recorder.folder is not None:
+            self.recorder.record("reward", decision=ids, reward=y, **_unless_one(m))
+        self._learn(log.contexts[rows], actions, y, m, rows)
 
-    def _learn(self, contexts: np.ndarray, actions: Any, rewards: Any, rows: Any = None) -> None:
+    def _learn(
+        self, contexts: np.ndarray, actions: Any, rewards: Any, exposure: Any, rows: Any = None
+    ) -> None:
         """Update with one observation or many; `rows` are those of their decisions in the log.
 
         Decisions are marked as rewarded and observations counted if they are learned, and else not:
         Control-C may come at any call.
         """
         engine, counts, log = self.engine, self.recorder.counts, self.decisions
-        is_one = type(rewards) is float
-        n, learn = (1, engine.learn_one) if is_one else (len(rewards), engine.learn)
-        engine.reserve(n)
+        learn: Callable[..., None] = engine.learn
+        keep: Callable[..., None] = self.observations.append
+        if type(rewards) is float:
+            n, learn, keep = 1, engine.learn_one, self.observations.append_one
+        else:
+            n = len(rewards)
+        if engine.keeps_rewards:
+            engine.reserve(n)
         before, first = engine.packed_state, counts["observations"]
         try:
             counts["observations"] = first + n
             if rows is not None:
-                log.rewards[rows] = rewards
-            learn(first, contexts, actions, rewards)
+                log.rewards[rows], log.exposure[rows] = rewards, exposure
+            learn(first, contexts, actions, rewards, exposure)
         except BaseException:
             if engine.packed_state is before:
                 counts["observations"] = first
                 if rows is not None:
                     log.rewards[rows] = np.nan
             raise
-        self.observations.append(contexts, actions, rewards)
+        keep(contexts, actions, rewards, exposure)
 
     # Room, and programs for it.
 
     @recorded
-    def reserve(self, *, rewards: int = 0, actions: int = 0) -> None:
-        """Make room for so many more rewards, where the policy keeps them, and for more actions.
+    def reserve(
+        self, *, rewards: int = 0, actions: int = 0, nodes: Mapping[str, int] | None = None
+    ) -> None:
+        """Make room for so many more rewards, where the policy keeps them, actions and nodes.
 
         Without it room doubles whenever it runs out, each time with programs of its own.
+
+        Args:
+            rewards: how many more.
+            actions: how many more.
+            nodes: level's name -> how many more of it; see `add_actions`.
         """
         rewards = rewards and as_count(rewards, "reserve rewards")
         actions = actions and as_count(actions, "reserve actions")
+        more = {name: as_count(n, f"reserve nodes '{name}'") for name, n in (nodes or {}).items()}
+        if more:
+            self.nodes.check_levels(more, self.engine.levels_that_grow(), "reserve")
+        needed = {name: self.nodes.sizes[name] + n for name, n in more.items()}
         if actions:
-            self.engine.make_places(len(self.names) + actions)
-            self.names.resize(self.engine.capacity)
+            needed[self._hierarchy().actions.name] = len(self.names) + actions
+        self.engine.make_places(needed)
+        self.names.resize(self.engine.capacity)
         self.engine.make_room(rewards)
-        self.recorder.record("reserve", rewards=rewards, actions=actions)
+        self.recorder.record("reserve", rewards=rewards, actions=actions, nodes=more)
 
-    def warm_up(self, *, rewards: int = 0, actions: int = 0, act_many: Sequence[int] = ()) -> None:
+    def warm_up(
+        self,
+        *,
+        rewards: int = 0,
+        actions: int = 0,
+        nodes: Mapping[str, int] | None = None,
+        act_many: Sequence[int] = (),
+        freeze: bool = True,
+    ) -> None:
         """Compile all that the agent needs before it serves, or load it from the disk.
 
         Without it the first call of each kind compiles what it needs. Also compiled are the programs
@@ -279,12 +323,20 @@ class Agent(AgentKnowledge):
         Args:
             rewards: make room for so many more at once; see `reserve`.
             actions: make room for so many more at once.
+            nodes: level's name -> make room for so many more of its nodes at once.
             act_many: for how many contexts `act_many` will be called.
+            freeze: whether Python's garbage collector is to leave alone all objects of the process that
+                there are afterwards (`gc.freeze`): JAX and its programs make so many of them that one
+                look at all of them takes up to a third of a second, while every thread waits. Those that
+                are given up later and refer to one another are then kept until `gc.unfreeze`.
         """
-        if rewards or actions:
-            self.reserve(rewards=rewards, actions=actions)
+        if rewards or actions or nodes:
+            self.reserve(rewards=rewards, actions=actions, nodes=nodes)
         with self.recorder.lock:
             self.engine.compile([as_count(n, "warm_up act_many") for n in act_many])
+        if freeze:
+            gc.collect()
+            gc.freeze()
 
     # Adding and removing actions.
 
@@ -296,8 +348,9 @@ class Agent(AgentKnowledge):
         labels: Sequence[Label] | None = None,
         mean: Any = None,
         cov: Any = None,
+        nodes: Mapping[str, Any] | None = None,
     ) -> list[Label]:
-        """Add actions, which start from what is known of their effects.
+        """Add actions, which start from what is known of their effects, and nodes above them.
 
         What is known of the others does not change by a bit. (There is one exception: the first
         covariance of its own that a new action has makes all others be written out.) Room for actions
@@ -306,37 +359,81 @@ class Agent(AgentKnowledge):
         Args:
             weights: parent level's name -> `(m, parent_size)` numbers, `(m, parent_size, dim, dim)`
                 matrices or `Sparse`, as the actions so far have; the weights alone where there is one
-                parent; None where there is none.
+                parent; None where there is none. Or the parent of each new action, on which its weight
+                is one: a list of labels, or of numbers where the parent level has no labels.
             labels: m names, where the actions so far have labels.
             mean: as in `Level`; needed where every action has a mean of its own, as in `LinTS`.
             cov: as in `Level`; needed where every action has a covariance of its own.
+            nodes: level's name -> `NewNodes`, or just their parents: new nodes above the actions, such
+                as a category, which new actions of the same call may have as a parent. A level needs to
+                be part of a tree; see `ClosedForm`. With nothing but nodes no actions are added.
 
         Returns:
             The labels, or numbers, of the new actions.
+
+        Example:
+            >>> from mixts.bandit import Agent, ThompsonSampling
+            >>> from mixts.inference import ClosedForm
+            >>> from mixts.models import Gaussian, Hierarchy, Level, Sparse
+            >>> item = Level("item", 3, parents={"kind": Sparse([[0], [0], [1]])})
+            >>> shop = Hierarchy([Level("kind", 2), item], Gaussian(), dim=1)
+            >>> agent = Agent(ThompsonSampling(ClosedForm(shop)))
+            >>> agent.add_actions([2, 0], nodes={"kind": NewNodes()})  # one more kind: number 2
+            [3, 4]
         """
-        hierarchy, names = self.engine.problem, self.names
-        if not isinstance(hierarchy, Hierarchy):
-            raise TypeError("a program written by hand has the actions that it has; add none")
-        start = len(names)
-        try:
-            level = newcomers(hierarchy, how_many_new(labels, mean), weights, mean, cov)
-        except (TypeError, ValueError) as error:
-            raise AgentError(f"add_actions: {error}") from error
-        new_labels = names.check_new(labels, level.size)
-        extended = self.engine.extended(level, start)
-        names.resize(self.engine.capacity)
+        hierarchy, names, start = self._hierarchy(), self.names, len(self.names)
+        given = as_new_nodes(nodes)
+        growing = self.engine.levels_that_grow() if given else []
+        known, added = self.nodes, []
+        for name in known.check_levels(given, growing, "add_actions"):
+            own = given[name]
+            level = self._newcomers(hierarchy, known, own, name)
+            added.append((level, known.check_new(name, own.labels, level.size)))
+            known = known.with_new(added[-1:])
+        joining = [(level, self.nodes.sizes[level.name]) for level, _ in added]
+        own, level, new_labels = NewNodes(weights, labels, mean, cov), None, None
+        if not given or any(part is not None for part in own):
+            level = self._newcomers(hierarchy, known, own, hierarchy.actions.name)
+            new_labels = names.check_new(labels, level.size)
+            joining.append((level, start))
+        with task("Agent.add_actions"):
+            extended = self.engine.extended(joining)
+        if names.capacity != self.engine.capacity:
+            names.resize(self.engine.capacity)
         # Recorded last, when everything that can fail has succeeded.
-        self.recorder.record(
-            "add_actions",
-            weights=dict(level.parents or {}) or None,
-            labels=new_labels,
-            mean=None if mean is None else np.asarray(mean),
-            cov=None if cov is None else np.asarray(cov),
-        )
+        change = _written(level, own._replace(labels=new_labels))
+        change["weights"] = change.pop("parents")
+        if added:
+            change["nodes"] = {
+                level.name: _written(level, given[level.name]._replace(labels=labels))
+                for level, labels in added
+            }
+        self.recorder.record("add_actions", **change)
         self.engine.install(*extended)
+        self.nodes = known
+        if level is None:
+            return []
         names.add(new_labels, level.size)
         self.observations.make_room_for_actions(len(names))
         return [names.name(start + i) for i in range(level.size)]
+
+    def _hierarchy(self) -> Hierarchy:
+        if not isinstance(self.engine.problem, Hierarchy):
+            raise TypeError("a program written by hand has the actions that it has; add none")
+        return self.engine.problem
+
+    def _newcomers(
+        self, hierarchy: Hierarchy, known: NodeNames, given: NewNodes, name: str
+    ) -> NewVectors:
+        """New vectors of a level, checked against the nodes there are."""
+        weights = known.weights(hierarchy[name], given.parents)
+        count = how_many_new(given.labels, given.mean)
+        try:
+            return newcomers(
+                hierarchy, count, weights, given.mean, given.cov, name=name, sizes=known.sizes
+            )
+        except (TypeError, ValueError) as error:
+            raise AgentError(f"add_actions: {error}") from error
 
     @recorded
     def remove_actions(self, actions: Any) -> None:
@@ -376,18 +473,19 @@ class Agent(AgentKnowledge):
         """
         if not isinstance(policy, Policy):
             raise TypeError(f"migrate: got {short(policy)}; expected a policy")
-        with self.recorder.replacing() as write:
-            state = self.state()
+        with task("Agent.migrate"), self.recorder.replacing() as write:
+            state = self.copied()
             if not partial:
                 check_all_are_kept(state)
-            moved, (contexts, actions, rewards) = moved_state(state, policy, labels)
+            moved, (contexts, actions, *seen) = moved_state(state, policy, labels)
             agent = type(self).restore(moved)
-            if len(rewards):
-                agent.update(contexts, Position(actions), rewards)
+            if len(actions):
+                agent.update(contexts, Position(actions), *seen)
             parts = {name: part for name, part in vars(agent).items() if name != "recorder"}
-            write(agent.state)
+            write(agent.copied)
             vars(self).update(parts)  # in one step: Control-C may come at any call
             self.recorder.counts.update(agent.recorder.counts)
+            self.recorder.pending = agent.recorder.pending
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -395,3 +493,16 @@ class Agent(AgentKnowledge):
             f"Agent({len(self.names.open)} actions, {counts['decisions']} decisions, "
             f"{counts['observations']} observations)"
         )
+
+
+def _unless_one(exposure: Any) -> dict[str, Any]:
+    """Exposures as a journal holds them: not at all where they are one."""
+    plain = exposure == 1.0 if type(exposure) is float else (exposure == 1).all()
+    return {} if plain else {"exposure": exposure}
+
+
+def _written(level: NewVectors | None, given: NewNodes) -> dict[str, Any]:
+    """New vectors as a journal holds them: with the weights that they were found to have."""
+    mean, cov = (None if part is None else np.asarray(part) for part in (given.mean, given.cov))
+    parents = None if level is None else level.parents or None
+    return given._replace(parents=parents, mean=mean, cov=cov)._asdict()

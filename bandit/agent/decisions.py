@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,6 +201,7 @@ class DecisionLog(Ring):
         is_plain: (room,) whether it was the best of all actions in a context that they shared, so that
             the context says all that there was to choose from.
         rewards: (room,) NaN until they arrive.
+        exposure: (room,) how many rewards each of them stands for.
         made: how many decisions have been made so far: the number of the next one.
     """
 
@@ -210,9 +211,10 @@ class DecisionLog(Ring):
     probabilities: np.ndarray
     is_plain: np.ndarray
     rewards: np.ndarray
+    exposure: np.ndarray
     made: int = 0
-    names = ("contexts", "actions", "probabilities", "is_plain", "rewards")
-    blank = {"probabilities": np.nan}  # noqa: RUF012 (never changed)
+    names = ("contexts", "actions", "probabilities", "is_plain", "rewards", "exposure")
+    blank = {"probabilities": np.nan, "exposure": 1}  # noqa: RUF012 (never changed)
 
     @staticmethod
     def empty(keep: int, dim: int, dtype: Any) -> "DecisionLog":
@@ -220,7 +222,8 @@ class DecisionLog(Ring):
         room = min(keep, FIRST_ROOM)
         numbers, nothing = np.zeros((room, dim), dtype), np.full(room, np.nan)
         actions, is_plain, rewards = (np.zeros(room, kind) for kind in (np.int32, bool, dtype))
-        return DecisionLog(keep, numbers, actions, nothing, is_plain, rewards)
+        exposure = np.ones(room, dtype)
+        return DecisionLog(keep, numbers, actions, nothing, is_plain, rewards, exposure)
 
     @property
     def waiting(self) -> np.ndarray:
@@ -255,10 +258,11 @@ class DecisionLog(Ring):
         self, context: np.ndarray, action: int, probability: float | None, *, is_plain: bool
     ) -> int:
         """Add one decision, quickly; returns how many others expired."""
-        row = self.made % self.make_room(1)
+        number, room = self.made, len(self.rewards)
+        row = number if number < room else number % self.make_room(1)
         expired = isnan(self.rewards[row])
         self._write(row, context, action, probability, is_plain)
-        self.made += 1
+        self.made = number + 1
         return expired
 
     def _write(
@@ -267,7 +271,7 @@ class DecisionLog(Ring):
         self.contexts[rows], self.actions[rows] = context, action
         if probability is not None:  # an agent logs all of them or none
             self.probabilities[rows] = probability
-        self.is_plain[rows], self.rewards[rows] = is_plain, np.nan
+        self.is_plain[rows], self.rewards[rows] = is_plain, nan
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """The rows of decisions (n,) that wait for a reward; an error that says which do not."""
@@ -296,9 +300,9 @@ class DecisionLog(Ring):
 
     def find_one(self, number: int) -> int:
         """The row of one decision that waits for a reward, quickly; an error if it does not."""
-        room = self.room
+        made, room = self.made, len(self.rewards)
         row = number % room
-        if not (max(0, self.made - room) <= number < self.made and isnan(self.rewards[row])):
+        if not (0 <= number < made <= number + room and isnan(self.rewards[row])):
             self.find(np.array([number]))
         return row
 

@@ -1,6 +1,6 @@
 """The part of an agent that computes: a policy and its state, packed for compiled calls."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isnan
 from typing import Any
@@ -11,10 +11,11 @@ import numpy as np
 
 from ...inference import Status, Trouble
 from ...inference.buffer import buffers_in
-from ...inference.gaussian.new_actions import extend
+from ...inference.gaussian.new_vectors import NewVectors, extend
 from ...inference.observation import PADDING
 from ...inference.program_cache import keep_programs
-from ...models import Hierarchy, Level
+from ...inference.progress import task
+from ...models import Hierarchy
 from ..policies.policy import Policy
 from . import growth
 from .decisions import AgentError
@@ -22,7 +23,6 @@ from .health import Health
 from .packing import packing_of
 from .programs import SERVING, Call, Packed, Programs, programs_for
 from .requests import (
-    HEAD,
     best_of,
     packed_observation,
     packed_observations,
@@ -44,6 +44,9 @@ _MANY, _PLACES = 32, 256
 # The state is looked at after 1, 2, 4, ... observations, and then after so many.
 _LOOK_EVERY = 1024
 
+# Room is for rewards or for the vectors of a level, by its name, which is never empty.
+_REWARDS = ""
+
 _SCORES, _OWN_SCORES, _UPDATE = Call("scores"), Call("scores", own=True), Call("update")
 _LOOKING = Call("copy_state"), Call("status")
 
@@ -59,39 +62,47 @@ class Engine:
         policy: the policy.
         posterior: its state.
         settings: whether probabilities are estimated, and whether evidence is forgotten.
+        left_out: how many observations were left out so far, because they spoiled the state.
 
     Attributes:
-        problem: the hierarchy, in which the newest actions may be spare, or the target of a program.
-        left_out: how many observations were left out, because they spoiled the state.
+        problem: the hierarchy, in which the newest vectors may be spare, or the target of a program.
+        health: what there is to warn of.
+        keeps_rewards: whether the state has a place for every reward, so that room can run out.
     """
 
-    def __init__(self, key: np.ndarray, policy: Policy, posterior: Any, settings: AgentSettings):
+    def __init__(
+        self,
+        key: np.ndarray,
+        policy: Policy,
+        posterior: Any,
+        settings: AgentSettings,
+        left_out: int = 0,
+    ):
         keep_programs()
         self.key = jnp.asarray(key)
         self._key_words = int(key[0]), int(key[1])
         self._draws = settings.propensity_draws or 0
-        self._health, self.left_out = Health(), 0
+        self.health, self.left_out = Health(), left_out
         forgetting = settings.forget, settings.forget_every
         programs = programs_for(packing_of(policy), packing_of(posterior), *forgetting)
-        words = HEAD + programs.dim, np.dtype(programs.dtype).itemsize // 4
-        # Twice as many, for an interrupt may come while the state is looked at.
-        self._since = np.zeros((2 * _LOOK_EVERY, words[0] * words[1]), np.uint32)
         buffers = buffers_in(posterior)
         self._places = max((buffer.capacity for buffer in buffers), default=0)
         taken = (int(buffer.num_observations) for buffer in buffers)
-        self._room = self._places - max(taken) if buffers else None
+        self._room, self.keeps_rewards = (
+            (self._places - max(taken), True) if buffers else (0, False)
+        )
         self._continue(programs, programs.pack_policy(policy), programs.pack_state(posterior))
 
     def _continue(self, programs: Programs, policy: Packed, state: Packed) -> None:
         """Continue with other programs, and policy and state in their shapes."""
         problem = programs.unpack_policy(policy).problem
         rows = _MAX_SCORES // padded_size(programs.num_actions) or 1
-        everything, nothing_begun = jnp.ones(programs.num_actions, bool), {}
+        everything, nothing_begun, none_since = jnp.ones(programs.num_actions, bool), {}, []
         good, packed_state = programs.copy_state(state), [state]
         is_compiled = programs.compiled.issuperset(SERVING)
         # Without a call in between, where an interrupt could leave half of them changed.
         self._programs, self._policy, self._packed_state = programs, policy, packed_state
-        self._good, self._num_since, self._everything = good, 0, everything
+        self._good, self._since, self._everything = good, none_since, everything
         self._max_rows, self._begun, self.problem = rows, nothing_begun, problem
         self._is_compiled = is_compiled
 
@@ -157,7 +168,7 @@ class Engine:
         for i in range(0, len(contexts), self._max_rows):
             rows = slice(i, i + self._max_rows)
             some = pad(numbers[rows].astype(np.uint32)), pad(contexts[rows])
-            self._programs.compile([Call("scores_many", len(some[0]), contexts.ndim == 3)])
+            self._compile([Call("scores_many", len(some[0]), contexts.ndim == 3)])
             scores = self._sound(partial(self._scores_many, *some, allowed))
             chosen[rows] = scores[: len(chosen[rows])].argmax(1)
         if not self._draws:
@@ -174,16 +185,17 @@ class Engine:
         for start in range(0, draws, self._max_rows):
             n = min(self._max_rows, draws - start)
             further = (start + np.arange(padded_size(n))).astype(np.uint32)
-            self._programs.compile([Call("scores_of_draws", len(further), context.ndim == 2)])
+            self._compile([Call("scores_of_draws", len(further), context.ndim == 2)])
             scores = self._sound(partial(self._scores_of_draws, request, allowed, further))
             np.add.at(counts, (np.arange(top), best_of(scores[:n], top)), 1)
         return counts
 
     def _scores(self, number: int, context: np.ndarray, allowed: Any) -> np.ndarray:
         if not self._is_compiled or context.ndim == 2:
-            self._programs.compile([_SCORES if context.ndim == 1 else _OWN_SCORES])
+            self._compile([_SCORES if context.ndim == 1 else _OWN_SCORES])
         request = packed_request(self._key_words, number, context)
-        return np.asarray(self._programs.scores(self._policy, self.packed_state, request, allowed))
+        known = self._policy, self._packed_state[0]
+        return np.asarray(self._programs.scores(*known, request, allowed))
 
     def _scores_many(self, *request: Any) -> np.ndarray:
         known = self._policy, self.packed_state, self.key
@@ -217,59 +229,67 @@ class Engine:
     # Updates. The old state is gone when a program has begun, so an interrupt such as Control-C must
     # not come between the call and keeping its result: assigning a `map` is one step of the interpreter.
 
-    def learn_one(self, number: int, context: np.ndarray, action: int, reward: float) -> None:
+    def learn_one(
+        self, number: int, context: np.ndarray, action: int, reward: float, exposure: float
+    ) -> None:
         """Update with observation `number`: a context (d,), an action and a reward; see `reserve`."""
         if not self._is_compiled:
-            self._programs.compile([_UPDATE])
+            self._compile([_UPDATE])
             self._is_compiled = _SCORES in self._programs.compiled
-        words = packed_observation(number, action, reward, context)
+        words = packed_observation(number, action, reward, exposure, context)
         self._packed_state[:] = map(
             self._programs.update, (self._policy,), self._packed_state, (words,)
         )
-        self._since[self._num_since] = words
-        self._num_since += 1
-        after, full = number + 1, self._num_since >= _LOOK_EVERY
-        if full or (after < _LOOK_EVERY and after & number == 0):
+        since, after = self._since, number + 1
+        since.append(words)
+        if len(since) >= _LOOK_EVERY or (after < _LOOK_EVERY and after & number == 0):
             self.look()
 
     def learn(
-        self, first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
+        self,
+        first: int,
+        contexts: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        exposure: np.ndarray,
     ) -> None:
-        """Update with observations (n, d), (n,), (n,) in one call; see `reserve`.
+        """Update with observations (n, d), (n,), (n,), (n,) in one call; see `reserve`.
 
         Many are conditioned on at once, unless evidence is forgotten in between.
         """
         n, programs = len(rewards), self._programs
         is_at_once = n >= max(_MANY, self._places // _PLACES) and programs.forget is None
         name = "condition" if is_at_once else "update_many"
-        programs.compile([Call(name, padded_size(n))])
         if is_at_once:
-            rows = zip((pad(contexts), pad(actions, PADDING), pad(rewards)))
+            rows = zip((pad(contexts), pad(actions, PADDING), pad(rewards), pad(exposure, 1)))
         else:
             sizes = np.uint32(first & 0xFFFFFFFF), np.int32(n)
-            rows = zip((*sizes, pad(contexts), pad(actions), pad(rewards)))
-        self._packed_state[:] = map(
-            getattr(programs, name), (self._policy,), self._packed_state, *rows
-        )
-        jax.block_until_ready(self.packed_state)
-        if self._is_sound():
-            self.look()
-        else:
-            self._recover(packed_observations(first, contexts, actions, rewards))
+            rows = zip((*sizes, pad(contexts), pad(actions), pad(rewards), pad(exposure, 1)))
+        with task(f"Agent: {n:,} observations"):
+            self._compile([Call(name, padded_size(n))])
+            self._packed_state[:] = map(
+                getattr(programs, name), (self._policy,), self._packed_state, *rows
+            )
+            jax.block_until_ready(self.packed_state)
+            if self._is_sound():
+                self.look()
+            else:
+                self._recover(packed_observations(first, contexts, actions, rewards, exposure))
 
     # Whether the state is sound.
 
     def look(self) -> None:
         """Keep a copy of the state if it is sound, mend it if it is not, and warn of any trouble."""
-        self._health.tell(self._look())
+        self.health.tell(self._look())
 
     def _look(self) -> dict[str, Any]:
         """Look at the state; how often each kind of trouble has occurred."""
-        self._programs.compile(_LOOKING)
+        self._compile(_LOOKING)
         if not self._is_sound():
             self._recover()
-        elif self._num_since:
-            self._good, self._num_since = self._programs.copy_state(self.packed_state), 0
+        elif self._since:
+            good, none_since = self._programs.copy_state(self.packed_state), []
+            self._good, self._since = good, none_since
         return jax.device_get(self._programs.status(self._policy, self.packed_state))
 
     def _is_sound(self) -> bool:
@@ -278,59 +298,88 @@ class Engine:
 
     def _recover(self, *many: np.ndarray) -> None:
         """The last sound state, and of the observations since, and these, all that leave it sound."""
-        rows = np.concatenate([self._since[: self._num_since], *many])
+        recent = [words[None] for words in self._since]
         good, left_out = self._good, 0
-        if len(rows):
-            self._programs.compile([Call("update_while_sound", padded_size(len(rows)))])
+        if recent or many:
+            rows = np.concatenate([*recent, *many])
+            self._compile([Call("update_while_sound", padded_size(len(rows)))])
             good, left_out = self._programs.update_while_sound(
                 self._policy, good, np.int32(len(rows)), pad(rows)
             )
-        self._good, self._num_since = self._programs.copy_state(good), 0
+        self._good, self._since = self._programs.copy_state(good), []
         self._packed_state[:] = (self._programs.copy_state(good),)
         self.left_out += int(left_out)
         if left_out:
-            self._health.tell_left_out(self.left_out)
+            self.health.tell_left_out(self.left_out)
 
-    # Room.
+    # Programs, and room.
+
+    def _compile(self, calls: Iterable[Call]) -> None:
+        """Compile calls that were not compiled yet, and say so to whoever waits for them."""
+        missing = [call for call in calls if call not in self._programs.compiled]
+        if missing:
+            with task(f"Agent: {', '.join(dict.fromkeys(call.program for call in missing))}"):
+                self._programs.compile(missing)
 
     def reserve(self, n: int) -> None:
         """Make room for the next `n` observations, where the policy keeps them: it doubles when full.
 
         The programs for twice the room are compiled in the background when half of it is left.
         """
-        if self._room is not None:
+        if self.keeps_rewards:
             if self._room < n:
                 self.make_room(n)
             self._room -= n
             if 2 * self._room < self._places:
-                self._begin("rewards", 2 * self._places)
+                self._begin(_REWARDS, 2 * self._places)
 
     def make_room(self, n: int) -> None:
         """Room for `n` more observations, where the policy keeps them."""
         places = self._places
-        if self._room is None or self._room >= n:
+        if not self.keeps_rewards or self._room >= n:
             return
         while self._room + places - self._places < n:
             places *= 2
-        self._grow("rewards", places)
+        self._grow({_REWARDS: places})
         self._room, self._places = self._room + places - self._places, places
 
-    def extended(self, level: Level, start: int) -> tuple[Programs, Packed, Packed, Packed]:
-        """Programs, policy, state and last sound state with the actions of `level` from `start` on.
+    @property
+    def places(self) -> dict[str, int]:
+        """How many vectors of each level there is room for, where there are levels."""
+        levels = self.problem.levels if isinstance(self.problem, Hierarchy) else ()
+        return {level.name: level.size for level in levels}
 
-        That is what `install` takes. Capacity doubles when it is exceeded, which happens at once; the
-        programs for that are compiled in the background when three quarters are taken.
+    def levels_that_grow(self) -> list[str]:
+        """The levels above the actions that can take in new nodes."""
+        return growth.levels_that_grow(self.policy)
+
+    def extended(
+        self, new: Sequence[tuple[NewVectors, int]]
+    ) -> tuple[Programs, Packed, Packed, Packed]:
+        """Programs, policy, state and last sound state with new vectors, from a place on each.
+
+        That is what `install` takes. Levels come top to bottom. Room doubles when it is exceeded,
+        which happens at once; the programs for that are compiled in the background when three quarters
+        are taken.
         """
-        self.make_places(start + level.size)
-        if 4 * (start + level.size) > 3 * self.capacity:
-            self._begin("actions", 2 * self.capacity)
-        added = growth.add(self._programs, self._policy, self.problem, level)
-        if added is not None:
-            policy, state = added(self._policy, self.packed_state, start)
-            return self._programs, policy, state, added(self._policy, self._good, start)[1]
+        taken = {level.name: start + level.size for level, start in new}
+        self.make_places(taken)
+        for name, size in taken.items():
+            if 4 * size > 3 * self.places[name]:
+                self._begin(name, 2 * self.places[name])
+        new = [(level.on_parents(self.places), start) for level, start in new]
+        policy, state, good = self._policy, self.packed_state, self._good
+        adding = [growth.add(self._programs, policy, self.problem, *each) for each in new]
+        fitting = [add for add in adding if add is not None]
+        if len(fitting) == len(new):
+            for add in fitting:
+                policy, (state, good) = add(policy, (state, good))
+            return self._programs, policy, state, good
         self.look()
-        hierarchy = extend(self.policy.problem, level, start, self.capacity)
-        is_new = np.arange(self.capacity) >= start
+        sizes = {name: self.places[name] for name in taken}
+        joining = {level.name: (level, start) for level, start in new}
+        hierarchy = extend(self.policy.problem, sizes, joining)
+        is_new = {level.name: np.arange(sizes[level.name]) >= start for level, start in new}
         larger = growth.extension(self._programs, self._policy, hierarchy, is_new)
         policy, state = larger.move(self._policy, self.packed_state)
         return larger.programs, policy, state, state
@@ -343,31 +392,44 @@ class Engine:
             packed_state = [state]
             self._policy, self._packed_state, self._good = policy, packed_state, good
 
-    def make_places(self, actions: int) -> None:
-        """Room for so many actions in all."""
-        capacity = self.capacity
-        while capacity < actions:
-            capacity *= 2
-        if capacity > self.capacity:
-            self._grow("actions", capacity)
+    def make_places(self, needed: Mapping[str, int]) -> None:
+        """Room for so many vectors in all of some levels."""
+        places = self.places
+        larger = {name: places[name] for name, size in needed.items() if places[name] < size}
+        for name in larger:
+            while larger[name] < needed[name]:
+                larger[name] *= 2
+        if larger:
+            self._grow(larger)
 
     def compile(self, many: Iterable[int] = ()) -> None:
         """Compile what serving needs, with `act_many` of such sizes, and with twice the room."""
         calls = [Call("scores_many", padded_size(n)) for n in many]
         if self._draws:
             calls.append(Call("scores_of_draws", padded_size(min(self._draws, self._max_rows))))
-        self._programs.compile((*SERVING, *calls))
-        self._is_compiled = True
-        self._begin_all()
-        for _, begun in self._begun.values():
-            begun.result()
+        with task("Agent.warm_up"):
+            self._compile((*SERVING, *calls))
+            self._is_compiled = True
+            self._rehearse()
+            self._begin_all()
+            with task("programs for twice the room"):
+                for _, begun in self._begun.values():
+                    begun.result()
+
+    def _rehearse(self) -> None:
+        """Run once what a reward runs, on a copy: JAX's first call of a program takes longer."""
+        self.look()
+        copy, context = self._programs.copy_state(self.packed_state), np.zeros(self._programs.dim)
+        words = packed_observation(0, 0, 0.0, 1.0, context.astype(self.dtype))
+        self._programs.update(self._policy, copy, words)
 
     def _begin_all(self) -> None:
-        if self._room is not None:
-            self._begin("rewards", 2 * self._places)
+        if self.keeps_rewards:
+            self._begin(_REWARDS, 2 * self._places)
         if isinstance(self.problem, Hierarchy) and self._can_be_extended():
-            growth.compile_add(self._programs, self._policy, self.problem)
-            self._begin("actions", 2 * self.capacity)
+            states = self.packed_state, self._good
+            growth.compile_add(self._programs, self._policy, states, self.problem)
+            self._begin(self.problem.actions.name, 2 * self.capacity)
 
     def _can_be_extended(self) -> bool:
         try:
@@ -379,19 +441,29 @@ class Engine:
     def _begin(self, what: str, size: int) -> None:
         """Begin to compile the programs for more room in the background."""
         if what not in self._begun:
-            self._begun[what] = size, growth.begin(self._maker(what, size))
+            self._begun[what] = size, growth.begin(self._maker({what: size}))
 
-    def _grow(self, what: str, size: int) -> None:
+    def _grow(self, sizes: dict[str, int]) -> None:
         """Go on with more room, for which programs begun in the background are ready or nearly."""
-        prepared, begun = self._begun.get(what, (0, None))
-        larger = growth.finished(begun if prepared == size else None, self._maker(what, size))
-        others = {kind: there for kind, (there, _) in self._begun.items() if kind != what}
-        self.look()
-        self._continue(larger.programs, *larger.move(self._policy, self.packed_state))
+        what = ", ".join(f"{size:,} {self._called(kind)}" for kind, size in sizes.items())
+        prepared = {kind: self._begun[kind] for kind in sizes if kind in self._begun}
+        is_all = {kind: size for kind, (size, _) in prepared.items()} == sizes and len(sizes) == 1
+        begun = next(iter(prepared.values()))[1] if is_all else None
+        others = {kind: there for kind, (there, _) in self._begun.items() if kind not in sizes}
+        with task(f"Agent: room for {what}"):
+            larger = growth.finished(begun, self._maker(sizes))
+            self.look()
+            self._continue(larger.programs, *larger.move(self._policy, self.packed_state))
         for kind, there in others.items():  # what was prepared was for the shapes before
             self._begin(kind, there)
 
-    def _maker(self, what: str, size: int) -> Callable[[], growth.Growth]:
-        if what == "rewards":
-            return partial(growth.more_rewards, self._programs, size)
-        return partial(growth.more_actions, self._programs, self._policy, size)
+    def _called(self, kind: str) -> str:
+        """What room is for, in words."""
+        if kind == _REWARDS:
+            return "rewards"
+        return "actions" if kind == self.problem.actions.name else f"nodes of level '{kind}'"
+
+    def _maker(self, sizes: dict[str, int]) -> Callable[[], growth.Growth]:
+        if _REWARDS in sizes:
+            return partial(growth.more_rewards, self._programs, sizes[_REWARDS])
+        return partial(growth.more_places, self._programs, self._policy, sizes)

@@ -1,8 +1,9 @@
 """What an agent says of its own accord when its inference has trouble."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from ...inference import Status, Trouble, TroubleWarning
 
@@ -22,14 +23,22 @@ class AgentWarning(TroubleWarning):
 
 
 class Health:
-    """The kinds of trouble that an agent has warned of."""
+    """The kinds of trouble that an agent has warned of.
+
+    A warning may be an error, if the application has turned it into one. So it is said when a call has done
+    its work: then journal and posterior agree whatever comes of it.
+
+    Attributes:
+        pending: warnings that are to be said when the call has done its work.
+    """
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self.pending: list[AgentWarning] = []
 
     def tell(self, counts: Mapping[str, Any]) -> None:
         """Warn of trouble, once of each kind."""
-        found = {kind: n for kind, n in counts.items() if kind not in self._said and n.any()}
+        found = {kind: n for kind, n in counts.items() if kind not in self._said and np.any(n)}
         if found:
             self._warn(found, f"the agent's posterior has trouble: {Status(found)}")
 
@@ -44,4 +53,4 @@ class Health:
 
     def _warn(self, kinds: Iterable[str], message: str) -> None:
         self._said.update(kinds)
-        warnings.warn(f"{message}; see agent.status()", AgentWarning, stacklevel=7)
+        self.pending.append(AgentWarning(f"{message}; see agent.status()"))

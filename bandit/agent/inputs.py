@@ -1,7 +1,7 @@
 """What callers give to an agent, converted and checked, quickly: every decision passes here."""
 
-import math
 from collections.abc import Sized
+from math import inf, isfinite
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from ...models import Data, Gaussian, Hierarchy
 from ...models.components import in_order
 from ...models.labels import as_labels
 from ...models.messages import short
+from ..policies.policy import Policy
 from .action_names import ActionNames
 from .decisions import AgentError, Label
 
@@ -36,9 +37,10 @@ class Checks:
     Args:
         problem: a hierarchy, or the target of a program.
         dtype: the precision that an agent works in.
+        policy: what learns from the rewards.
     """
 
-    def __init__(self, problem: Any, dtype: Any):
+    def __init__(self, problem: Any, dtype: Any, policy: Policy):
         self.dim, self.dtype, self.family = problem.dim, np.dtype(dtype), problem.reward
         self.components = problem.components
         self.largest = float(np.finfo(self.dtype).max)
@@ -46,13 +48,14 @@ class Checks:
         # A constraint of NumPyro's: called directly it takes numbers as they are, without JAX.
         self._support: Any = None
         if not isinstance(self.family, Gaussian):
-            self._support = self.family.law(jnp.zeros(())).support
+            self._support = self.family.support()
+        self._check_takes_exposure = policy.check_takes_exposure
 
     def context(self, context: Any, names: ActionNames) -> np.ndarray:
         """One context: (d,), or (K, d) with a row for each open action."""
         # The usual case, as fast as possible: numbers with a finite sum of squares are finite.
         is_usual = type(context) is np.ndarray and context.dtype is self.dtype
-        if is_usual and context.shape == self._shared and context.dot(context) <= self.largest:
+        if is_usual and context.shape == self._shared and isfinite(context.dot(context)):
             return context
         x, K = self._in_order(names.in_order(context), "context"), len(names.open)
         if x.shape != self._shared and x.shape != (K, self.dim):
@@ -72,30 +75,71 @@ class Checks:
             )
         return self._finite(x, "contexts")
 
-    def reward(self, reward: Any) -> float:
-        """One reward."""
+    def reward(self, reward: Any, exposure: float = 1.0) -> float:
+        """One reward, with an exposure."""
+        if type(reward) is float and self._support is None and abs(reward) <= self.largest:
+            return reward  # the usual case
         try:
             # Text that Python could read as a number is text all the same.
-            if type(reward) is not float and isinstance(reward, _NO_NUMBER):
+            if isinstance(reward, _NO_NUMBER):
                 raise TypeError
             y = float(reward)
         except (TypeError, ValueError):
             raise AgentError(f"reward is {short(reward)}; expected a number") from None
         except OverflowError:
-            y = math.inf
+            y = inf
         inside = -self.largest <= y <= self.largest
-        if not inside or not (self._support is None or self._support(y)):
+        support = self._support if exposure == 1.0 else self._support_with(exposure)
+        if not inside or not (support is None or support(y)):
             raise self._impossible(y)
         return y
 
-    def rewards(self, rewards: Any) -> np.ndarray:
-        """Many rewards."""
+    def exposure(self, exposure: Any) -> float:
+        """The exposure of one reward."""
+        if type(exposure) is float and exposure == 1.0:
+            return exposure
+        return float(self._exposures(exposure, ())[()])
+
+    def exposures(self, exposure: Any, n: int) -> np.ndarray:
+        """The exposures of many rewards; one number is that of all."""
+        return self._exposures(exposure, (n,))
+
+    def _exposures(self, exposure: Any, shape: tuple[int, ...]) -> np.ndarray:
+        m = self._numbers(exposure, "exposure")
+        if m.shape not in ((), shape):
+            raise AgentError(f"exposure has shape {m.shape}; expected one number for each reward")
+        m = np.broadcast_to(m, shape)
+        if (m == 1).all():
+            return m
+        try:
+            self._check_takes_exposure(m)
+        except ValueError as error:
+            raise AgentError(str(error)) from error
+        is_right = np.isfinite(m) & (m > 0)
+        if self.family.counts_trials:
+            is_right &= m == np.round(m)
+        if not is_right.all():
+            kind = "positive whole numbers" if self.family.counts_trials else "positive numbers"
+            raise AgentError(f"exposure is {m[~is_right].flat[0]:g}; expected {kind}")
+        return m
+
+    def _support_with(self, exposure: Any) -> Any:
+        """What rewards with an exposure may be; None is any number."""
+        if self._support is None:
+            return None
+        return self.family.support(jnp.asarray(exposure))
+
+    def rewards(self, rewards: Any, exposure: np.ndarray | None = None) -> np.ndarray:
+        """Many rewards, with their exposures if these are not one."""
         y = self._numbers(rewards, "rewards")
         if y.ndim != 1 or not len(y):
             raise AgentError(f"rewards have shape {y.shape}; expected (n,), with one at least")
         inside = np.isfinite(y)
-        if self._support is not None:
-            inside &= np.asarray(self._support(y))
+        support = self._support
+        if exposure is not None and not (exposure == 1).all():
+            support = self._support_with(exposure)
+        if support is not None:
+            inside &= np.asarray(support(y))
         if not inside.all():
             raise self._impossible(float(y[~inside][0]))
         return y
@@ -217,14 +261,17 @@ def labels_of(labels: Any, problem: Any) -> tuple[Label, ...] | None:
     return as_labels(labels, problem.num_actions, "Agent", "action")
 
 
-def as_log(data: Any, problem: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contexts, numbers of actions and rewards of observations to start from, checked."""
+def as_log(data: Any, policy: Policy) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Contexts, numbers of actions, rewards and exposures of observations to start from, checked."""
     if not isinstance(data, Data):
         raise TypeError(
             f"Agent data: got {type(data).__name__}; expected Data(contexts, actions, rewards)"
         )
-    contexts, actions, rewards = map(np.asarray, many_observations(problem, *data)[:3])
-    return contexts, actions, rewards
+    policy.check_takes_exposure(data.exposure)
+    seen = many_observations(policy.problem, *data)
+    contexts, actions, rewards = map(np.asarray, seen[:3])
+    exposure = np.ones_like(rewards) if seen.exposure is None else np.asarray(seen.exposure)
+    return contexts, actions, rewards, exposure
 
 
 def as_factor(forget: Any) -> float | None:

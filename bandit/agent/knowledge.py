@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ...inference import Posterior, Status
+from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..off_policy import LoggedDecisions
 from ..policies.policy import Policy
@@ -13,6 +14,7 @@ from .action_names import ActionNames
 from .decisions import ActionProbabilities, AgentError, DecisionLog, Label
 from .engine import Engine
 from .inputs import Checks
+from .node_names import Names, NodeNames
 from .observations import ObservationLog
 from .state import AgentSettings, AgentState
 from .storage.durable import DurableAgent, Recorder, recorded
@@ -29,6 +31,7 @@ class AgentKnowledge(DurableAgent):
     Attributes:
         engine: the posterior, and the compiled programs that choose and learn.
         names: the actions, by name and by number.
+        nodes: the nodes above them, by name and by number.
         checks: checks of what comes from outside.
         decisions: the newest decisions, and which of them wait for a reward.
         observations: the newest observations that were learned from.
@@ -38,6 +41,7 @@ class AgentKnowledge(DurableAgent):
 
     engine: Engine
     names: ActionNames
+    nodes: NodeNames
     checks: Checks
     decisions: DecisionLog
     observations: ObservationLog
@@ -53,35 +57,46 @@ class AgentKnowledge(DurableAgent):
 
     def start(self, state: AgentState) -> None:
         """Begin with a state: called once, when the agent is made."""
-        self.recorder = Recorder(state.counts)
-        self.engine = Engine(state.key, state.policy, state.posterior, state.settings)
+        left_out = state.counts["left_out"]
+        self.engine = Engine(state.key, state.policy, state.posterior, state.settings, left_out)
+        self.recorder = Recorder(state.counts, self.engine.health.pending)
         self.settings, self.made_with = state.settings, state.made_with
         self.decisions, self.observations = state.decisions.copy(), state.observations.copy()
         self.names = ActionNames(state.labels, state.is_open, self.engine.capacity)
-        self.checks = Checks(state.policy.problem, self.engine.dtype)
+        problem = state.policy.problem
+        last = problem.actions.name if isinstance(problem, Hierarchy) else None
+        self.nodes = NodeNames(state.nodes, last)
+        self.checks = Checks(problem, self.engine.dtype, state.policy)
 
-    def state(self) -> AgentState:
-        """A copy of everything the agent knows."""
-        with self.recorder.lock:
-            return AgentState(
-                key=np.asarray(self.engine.key),
-                policy=self.engine.policy,
-                posterior=self.engine.posterior(),
-                labels=None if self.names.labels is None else tuple(self.names.labels),
-                is_open=self.names.is_open.copy(),
-                decisions=self.decisions.copy(),
-                observations=self.observations.copy(),
-                counts=dict(self.recorder.counts),
-                settings=self.settings,
-                made_with=self.made_with,
-            )
+    def copied(self) -> AgentState:
+        """A copy of everything the agent knows, for whoever holds its lock."""
+        return AgentState(
+            key=np.asarray(self.engine.key),
+            policy=self.engine.policy,
+            posterior=self.engine.posterior(),
+            labels=None if self.names.labels is None else tuple(self.names.labels),
+            nodes=dict(self.nodes.names),
+            is_open=self.names.is_open.copy(),
+            decisions=self.decisions.copy(),
+            observations=self.observations.copy(),
+            counts=self._counted(),
+            settings=self.settings,
+            made_with=self.made_with,
+        )
 
     @property
     def policy(self) -> Policy:
         """The policy, of all actions there have been, with their labels; removed ones are among them."""
         with self.recorder.lock:
-            policy, names = self.engine.policy, self.names
-            return shown_policy(policy, len(names), names.labels)
+            return shown_policy(self.engine.policy, self._shown())
+
+    def _shown(self) -> dict[str, Names]:
+        """How many vectors of each level there are, and their labels."""
+        problem, names = self.engine.problem, self.names
+        if not isinstance(problem, Hierarchy):
+            return {}
+        labels = None if names.labels is None else tuple(names.labels)
+        return self.nodes.names | {problem.actions.name: Names(len(names), labels)}
 
     @property
     def labels(self) -> list[Label]:
@@ -95,10 +110,14 @@ class AgentKnowledge(DurableAgent):
 
         `decisions` made, `observations` learned from, decisions that `expired` without a reward; and
         rewards refused because their decision was `unknown`, had expired (`too_late`) or had its
-        reward already (`duplicate`), and calls `refused` for any other reason.
+        reward already (`duplicate`), and calls `refused` for any other reason. Of the observations,
+        `left_out` ones would have spoiled the posterior; see `status`.
         """
         with self.recorder.lock:
-            return {"decisions": self.decisions.made} | self.recorder.counts
+            return {"decisions": self.decisions.made} | self._counted()
+
+    def _counted(self) -> dict[str, int]:
+        return self.recorder.counts | {"left_out": self.engine.left_out}
 
     def status(self) -> Status:
         """What went wrong in the policy's inference so far; see `Backend.status`.
@@ -106,7 +125,7 @@ class AgentKnowledge(DurableAgent):
         The agent looks at it from time to time, and warns once of each kind (`AgentWarning`). An
         observation after which scores would not be numbers is left out and counted as `not_finite`.
         """
-        with self.recorder.lock:
+        with self.recorder.reading():
             return self.engine.status()
 
     def posterior(self) -> Posterior:
@@ -115,10 +134,9 @@ class AgentKnowledge(DurableAgent):
         Row `i` of the actions is the action at position `i`, with its label; removed ones are there too,
         for they may come back. See `summary` for those that may be chosen.
         """
-        with self.recorder.lock:
-            policy, names = self.engine.policy, self.names
-            known = policy.posterior(self.engine.posterior())
-            return shown_posterior(known, len(names), names.labels)
+        with self.recorder.reading():
+            known = self.engine.policy.posterior(self.engine.posterior())
+            return shown_posterior(known, self._shown())
 
     @recorded
     def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:
@@ -146,7 +164,7 @@ class AgentKnowledge(DurableAgent):
         x, of = self.checks.context(context, names), names.open
         mean, sd = expected_rewards(self.checks.family, x, *(part[of] for part in known))
         best = self.probabilities(x, draws).probability
-        columns = {"mean": mean, "sd": sd, "rewards": seen.times[of], "best": best}
+        columns = {"mean": mean, "sd": sd, "rewards": np.array(seen.times)[of], "best": best}
         return as_frame([names.name(i) for i in of.tolist()], columns)
 
     @recorded
@@ -181,4 +199,5 @@ class AgentKnowledge(DurableAgent):
             rewards=found["rewards"],
             propensities=found["probabilities"] if is_logged else None,
             ids=ids,
+            exposure=None if (found["exposure"] == 1).all() else found["exposure"],
         )

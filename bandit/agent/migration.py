@@ -34,12 +34,12 @@ def check_all_are_kept(state: AgentState) -> None:
 
 def moved_state(
     state: AgentState, policy: Policy, labels: Any
-) -> tuple[AgentState, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+) -> tuple[AgentState, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """The state of an agent of another policy with the same actions, decisions and random key.
 
     Actions are matched by label, or by position where the agent has no labels; those that the policy
     has besides are new. Nothing is learned yet: what there is to learn from, contexts (n, d), positions
-    (n,) and rewards (n,), is returned beside it.
+    (n,), rewards (n,) and their exposure (n,), is returned beside it.
     """
     old, new = state.policy.problem, policy.problem
     _check_same_contexts(old, new)
@@ -51,10 +51,10 @@ def moved_state(
     decisions = state.decisions.copy()
     # Places without a decision hold action 0, whichever that was.
     decisions.actions = np.maximum(places[decisions.actions], 0).astype(np.int32)
-    counts = state.counts | {"observations": 0}
-    contexts, actions, rewards = state.observations.newest()
+    counts = state.counts | {"observations": 0, "left_out": 0}
+    contexts, actions, rewards, exposure = state.observations.newest()
     moved = fresh._replace(is_open=is_open, decisions=decisions, counts=counts)
-    return moved, (contexts, places[actions].astype(np.int32), rewards)
+    return moved, (contexts, places[actions].astype(np.int32), rewards, exposure)
 
 
 def _check_same_contexts(old: Any, new: Any) -> None:

@@ -19,7 +19,9 @@ class ObservationLog(Ring):
         contexts: (room, d) the context of the action.
         actions: (room,) its position.
         rewards: (room,).
-        times: (K,) how often each action was observed, kept or not.
+        exposure: (room,) how many rewards each stands for.
+        times: (K,) how often each action was observed, kept or not. A list: adding one to an entry of an
+            array takes several times as long.
         made: how many observations there have been so far.
         from_prior: whether they are all that was learned: the agent did not start from a posterior.
     """
@@ -28,46 +30,52 @@ class ObservationLog(Ring):
     contexts: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
-    times: np.ndarray
+    exposure: np.ndarray
+    times: list[int]
     made: int = 0
     from_prior: bool = True
-    names = ("contexts", "actions", "rewards")
+    names = ("contexts", "actions", "rewards", "exposure")
+    blank = {"exposure": 1}  # noqa: RUF012 (never changed)
 
     @staticmethod
     def empty(keep: int, dim: int, K: int, dtype: Any) -> "ObservationLog":
         """A log without observations of K actions, with room for the first."""
         room = min(keep, FIRST_ROOM)
-        actions, rewards = np.zeros(room, np.int32), np.zeros(room, dtype)
-        return ObservationLog(
-            keep, np.zeros((room, dim), dtype), actions, rewards, np.zeros(K, np.int64)
-        )
+        columns = np.zeros(room, np.int32), np.zeros(room, dtype), np.ones(room, dtype)
+        return ObservationLog(keep, np.zeros((room, dim), dtype), *columns, [0] * K)
 
-    def append(self, contexts: np.ndarray, actions: Any, rewards: Any) -> None:
-        """Add one observation (d,), or many (n, d), (n,), (n,)."""
-        if contexts.ndim == 1:
-            n = 1
-            self.times[actions] += 1
-        else:
-            n = len(rewards)
-            self.times += np.bincount(actions, minlength=len(self.times))
-        if n > self.keep:
-            self.made += n - self.keep
-            contexts, actions, rewards = (
-                part[-self.keep :] for part in (contexts, actions, rewards)
-            )
-            n = self.keep
-        rows = self.places(n)
-        self.contexts[rows], self.actions[rows], self.rewards[rows] = contexts, actions, rewards
-        self.made += n
+    def append(
+        self, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray, exposure: np.ndarray
+    ) -> None:
+        """Add observations (n, d), (n,), (n,), (n,)."""
+        for action, times in zip(*np.unique(actions, return_counts=True), strict=True):
+            self.times[action] += int(times)
+        n, kept = len(rewards), min(len(rewards), self.keep)
+        self.made += n - kept
+        rows, columns = self.places(kept), (contexts, actions, rewards, exposure)
+        self._write(rows, *(column[n - kept :] for column in columns))
+        self.made += kept
+
+    def append_one(self, context: np.ndarray, action: int, reward: float, exposure: float) -> None:
+        """Add one observation (d,), quickly."""
+        number, room = self.made, len(self.rewards)
+        row = number if number < room else number % self.make_room(1)
+        self._write(row, context, action, reward, exposure)
+        self.times[action] += 1
+        self.made = number + 1
+
+    def _write(self, rows: Any, context: Any, action: Any, reward: Any, exposure: Any) -> None:
+        self.contexts[rows], self.actions[rows], self.rewards[rows] = context, action, reward
+        self.exposure[rows] = exposure
 
     def make_room_for_actions(self, K: int) -> None:
         """Count K actions, of which the last have not been observed yet."""
-        self.times = np.pad(self.times, (0, K - len(self.times)))
+        self.times += [0] * (K - len(self.times))
 
-    def newest(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The observations that are kept, the oldest first."""
+    def newest(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The observations that are kept, the oldest first, with their exposure."""
         rows = self.kept() % self.room
-        return self.contexts[rows], self.actions[rows], self.rewards[rows]
+        return self.contexts[rows], self.actions[rows], self.rewards[rows], self.exposure[rows]
 
     def copy(self) -> "ObservationLog":
         """The same observations in new arrays."""

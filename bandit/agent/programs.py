@@ -7,7 +7,7 @@ and states of the same structure share their programs.
 """
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from ...inference.random import fused_key
 from ..policies.policy import Policy
 from .packing import Packing
-from .requests import HEAD, padded_size
+from .requests import HEAD, OBSERVED, padded_size
 
 __all__ = ["SERVING", "Call", "Packed", "Programs", "programs_for"]
 
@@ -62,8 +62,12 @@ class Programs:
     def __init__(self, policy: Packing, state: Packing, forget: float | None, forget_every: int):
         self.policy, self.state = policy, state
         self.forget, self.forget_every = forget, forget_every
-        problem = jax.tree.unflatten(policy.structure, policy.shapes).problem
-        self.num_actions, self.dim = problem.num_actions, problem.dim
+        unpacked = jax.tree.unflatten(policy.structure, policy.shapes)
+        self.num_actions, self.dim = unpacked.problem.num_actions, unpacked.problem.dim
+        self.takes_exposure = unpacked.takes_exposure
+        backend = getattr(unpacked, "backend", None)
+        options = None if backend is None else backend.compiler_options
+        jit = partial(jax.jit, compiler_options=options)
         self.dtype = jnp.result_type(float)
         self.compiled: set[Call] = set()
         self.pack_policy, self.pack_state = jax.jit(policy.pack), jax.jit(state.pack)
@@ -71,14 +75,14 @@ class Programs:
         # Copies, which later updates leave alone.
         self.unpack_state = jax.jit(lambda state: self.state.unpack(_copied(state)))
         self.copy_state = jax.jit(_copied)
-        self.status = jax.jit(self._status)
-        self.scores = jax.jit(self._scores)
-        self.scores_many = jax.jit(self._scores_many)
-        self.scores_of_draws = jax.jit(self._scores_of_draws)
-        self.update = jax.jit(self._update, donate_argnums=1)
-        self.update_many = jax.jit(self._update_many, donate_argnums=1)
-        self.condition = jax.jit(self._condition)
-        self.update_while_sound = jax.jit(self._update_while_sound)
+        self.status = jit(self._status)
+        self.scores = jit(self._scores)
+        self.scores_many = jit(self._scores_many)
+        self.scores_of_draws = jit(self._scores_of_draws)
+        self.update = jit(self._update, donate_argnums=1)
+        self.update_many = jit(self._update_many, donate_argnums=1)
+        self.condition = jit(self._condition)
+        self.update_while_sound = jit(self._update_while_sound)
 
     def compile(self, calls: Iterable[Call] = SERVING) -> None:
         """Compile calls that were not compiled yet, without running them."""
@@ -97,9 +101,10 @@ class Programs:
             return jax.ShapeDtypeStruct(shape, dtype)
 
         words = array((HEAD + (K * d if call.own else d)) * width, dtype=jnp.uint32)
+        row = array((OBSERVED + d) * width, dtype=jnp.uint32)
         key, counts = array(2, dtype=jnp.uint32), array(n, dtype=jnp.uint32)
         allowed, context = array(K, dtype=bool), (K, d) if call.own else (d,)
-        rows = array(n, d), array(n, dtype=jnp.int32), array(n)
+        rows = array(n, d), array(n, dtype=jnp.int32), array(n), array(n)
         one = array(dtype=jnp.uint32), array(dtype=jnp.int32)
         if call.program == "copy_state":
             return (state,)
@@ -108,10 +113,10 @@ class Programs:
             "scores": (policy, state, words, allowed),
             "scores_many": (policy, state, key, counts, array(n, *context), allowed),
             "scores_of_draws": (policy, state, words, allowed, counts),
-            "update": (policy, state, words),
+            "update": (policy, state, row),
             "update_many": (policy, state, *one, *rows),
             "condition": (policy, state, *rows),
-            "update_while_sound": (policy, state, one[1], array(n, *words.shape, dtype=jnp.uint32)),
+            "update_while_sound": (policy, state, one[1], array(n, *row.shape, dtype=jnp.uint32)),
         }[call.program]
 
     def _unpack(self, policy: Packed, state: Packed) -> tuple[Policy, Any]:
@@ -168,24 +173,33 @@ class Programs:
     def _after(self, policy: Policy, state: Any, words: Array) -> Any:
         whole, numbers = self._read(words)
         known = self._forget(policy, state, whole[0])
-        return policy.update(known, numbers[HEAD:], whole[1].astype(jnp.int32), numbers[2])
+        seen = numbers[OBSERVED:], whole[1].astype(jnp.int32), numbers[2]
+        return policy.update(known, *seen, *self._exposed(numbers[3]))
+
+    def _exposed(self, exposure: Array) -> tuple[Array, ...]:
+        """What an observation is learned with besides: its exposure, where the policy takes one."""
+        return (exposure,) if self.takes_exposure else ()
 
     def _update_many(
-        self, policy: Packed, state: Packed, first, n, contexts, actions, rewards
+        self, policy: Packed, state: Packed, first, n, contexts, actions, rewards, exposure
     ) -> Packed:
         """The state after the first `n` observations of padded arrays, one after the other."""
         unpacked, before = self._unpack(policy, state)
 
         def one(i: Array, known: Any) -> Any:
             known = self._forget(unpacked, known, first + i.astype(jnp.uint32))
-            return unpacked.update(known, contexts[i], actions[i], rewards[i])
+            seen = contexts[i], actions[i], rewards[i], *self._exposed(exposure[i])
+            return unpacked.update(known, *seen)
 
         return self.state.pack(jax.lax.fori_loop(0, n, one, before))
 
-    def _condition(self, policy: Packed, state: Packed, contexts, actions, rewards) -> Packed:
+    def _condition(
+        self, policy: Packed, state: Packed, contexts, actions, rewards, exposure
+    ) -> Packed:
         """The state after many observations at once, some of which may be padding."""
         unpacked, before = self._unpack(policy, state)
-        return self.state.pack(unpacked.condition(before, contexts, actions, rewards))
+        rows = contexts, actions, rewards, *self._exposed(exposure)
+        return self.state.pack(unpacked.condition(before, *rows))
 
     def _update_while_sound(
         self, policy: Packed, state: Packed, n: Array, rows: Array

@@ -6,6 +6,7 @@ import numpy as np
 
 __all__ = [
     "HEAD",
+    "OBSERVED",
     "best_of",
     "packed_observation",
     "packed_observations",
@@ -16,8 +17,9 @@ __all__ = [
 
 # What precedes the context, by the bytes of a number: joining bytes is faster than filling an array.
 _REQUEST = {4: Struct("<III"), 8: Struct("<I4xI4xI4x")}
-_OBSERVATION = {4: Struct("<IIf"), 8: Struct("<I4xI4xd")}
-HEAD = 3  # numbers before the context
+_OBSERVATION = {4: Struct("<IIff"), 8: Struct("<I4xI4xdd")}
+HEAD = 3  # numbers before the context of a request
+OBSERVED = 4  # and before that of an observation
 
 
 def packed_request(key: tuple[int, int], number: int, context: np.ndarray) -> np.ndarray:
@@ -26,17 +28,23 @@ def packed_request(key: tuple[int, int], number: int, context: np.ndarray) -> np
     return np.frombuffer(head + context.tobytes(), np.uint32)
 
 
-def packed_observation(number: int, action: int, reward: float, context: np.ndarray) -> np.ndarray:
-    """The number of an observation, its action, reward and context in one array of words."""
-    head = _OBSERVATION[context.itemsize].pack(number & 0xFFFFFFFF, action, reward)
+def packed_observation(
+    number: int, action: int, reward: float, exposure: float, context: np.ndarray
+) -> np.ndarray:
+    """The number of an observation, its action, reward, exposure and context in one array of words."""
+    head = _OBSERVATION[context.itemsize].pack(number & 0xFFFFFFFF, action, reward, exposure)
     return np.frombuffer(head + context.tobytes(), np.uint32)
 
 
 def packed_observations(
-    first: int, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray
+    first: int,
+    contexts: np.ndarray,
+    actions: np.ndarray,
+    rewards: np.ndarray,
+    exposure: np.ndarray,
 ) -> np.ndarray:
     """(n, words) the `packed_observation` of each of many, numbered from `first` on."""
-    rows = zip(actions.tolist(), rewards.tolist(), contexts, strict=True)
+    rows = zip(actions.tolist(), rewards.tolist(), exposure.tolist(), contexts, strict=True)
     return np.stack([packed_observation(first + i, *row) for i, row in enumerate(rows)])
 
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from ...inference.buffer import buffers_in
 from ...inference.random import fused_key
+from ...models import Hierarchy
 from ...models.arrays import as_count
 from ..policies.policy import Policy
 from .decisions import DecisionLog, Label
 from .inputs import as_factor, labels_of
+from .node_names import Names, NodeNames
 from .observations import ObservationLog
 from .storage.declaration import fingerprint
 from .views import shown_policy
@@ -26,7 +28,7 @@ __all__ = [
 ]
 
 # What an agent counts, besides its decisions; see `Agent.counts`.
-COUNTED = ("observations", "expired", "unknown", "too_late", "duplicate", "refused")
+COUNTED = ("observations", "left_out", "expired", "unknown", "too_late", "duplicate", "refused")
 
 # Arguments of `Agent` that say what it knows at first, and are not kept.
 STARTED_FROM = ("posterior", "data")
@@ -70,10 +72,11 @@ class AgentState(NamedTuple):
 
     Attributes:
         key: (2,) the words of the random key that decisions draw from.
-        policy: the policy, a pytree of arrays, without labels of the actions; it may have spare ones
-            behind the last one.
+        policy: the policy, a pytree of arrays, without labels; its levels may have spare vectors behind
+            the last one.
         posterior: the policy's state, a pytree of arrays.
         labels: the name of every action by its number, or None.
+        nodes: level's name -> how many nodes it has and their labels, of every level above the actions.
         is_open: (K,) whether each action may still be chosen.
         decisions: the newest decisions, and which of them wait for a reward.
         observations: the newest observations that were learned from.
@@ -94,6 +97,7 @@ class AgentState(NamedTuple):
     policy: Policy
     posterior: Any
     labels: tuple[Label, ...] | None
+    nodes: dict[str, Names]
     is_open: np.ndarray
     decisions: DecisionLog
     observations: ObservationLog
@@ -118,9 +122,10 @@ def first_state(
     return AgentState(
         key=np.asarray(jax.random.key_data(key)),
         # Labels are kept apart: agents that differ in them alone share their compiled programs.
-        policy=shown_policy(policy, problem.num_actions, None),
+        policy=shown_policy(policy, _without_labels(problem)),
         posterior=posterior,
         labels=labels_of(labels, problem),
+        nodes=NodeNames.declared(problem),
         is_open=np.ones(problem.num_actions, bool),
         decisions=DecisionLog.empty(settings.keep, problem.dim, dtype),
         observations=observations,
@@ -128,6 +133,11 @@ def first_state(
         settings=settings,
         made_with=fingerprint(policy),
     )
+
+
+def _without_labels(problem: Any) -> dict[str, Names]:
+    levels = problem.levels if isinstance(problem, Hierarchy) else ()
+    return {level.name: Names(level.size) for level in levels}
 
 
 def _own(policy: Policy, posterior: Any) -> Any:

@@ -1,10 +1,10 @@
-"""What an agent shows of its policy and posterior: the actions there are, with labels, and no others.
+"""What an agent shows of its policy and posterior: the vectors there are, with labels, and no others.
 
-Behind the real actions the compiled programs may have room for more. Whoever looks from outside sees a
-row for each action there has been, removed ones included: its position is its row.
+Behind the real actions and nodes the compiled programs may have room for more. Whoever looks from outside
+sees a row for each action there has been, removed ones included: its position is its row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,11 +16,12 @@ from jax import Array
 from jaxtyping import Float
 
 from ...inference import Posterior
-from ...inference.gaussian.new_actions import action_axes, extend
+from ...inference.gaussian.new_vectors import extend, level_axes
 from ...models import Hierarchy, Reward
 from ...models.labels import label_index
 from ..policies.policy import Policy
 from .decisions import Label
+from .node_names import Names
 
 __all__ = ["action_moments", "as_frame", "expected_rewards", "shown_policy", "shown_posterior"]
 
@@ -29,36 +30,44 @@ Part = TypeVar("Part", bound=Any)
 _NODES = 32  # of the quadrature: exact for Gaussian rewards, and close for smooth mean functions
 
 
-def shown_policy(policy: Policy, size: int, labels: Sequence[Label] | None) -> Policy:
-    """A policy of the first `size` actions, with labels."""
-    return _shown(policy, policy.problem, size, labels)
+def shown_policy(policy: Policy, names: Mapping[str, Names]) -> Policy:
+    """A policy of the first so many vectors of each level, with labels."""
+    return _shown(policy, policy.problem, names)
 
 
-def shown_posterior(posterior: Posterior, size: int, labels: Sequence[Label] | None) -> Posterior:
-    """A posterior of the first `size` actions, with labels."""
-    backend, state, problem = posterior.backend, posterior.state, posterior.backend.problem
-    own = _shown(backend, problem, size, labels)
-    if size == problem.num_actions:
-        return replace(posterior, backend=own)
-    axes = action_axes(lambda hierarchy: backend.with_hierarchy(hierarchy).init(), problem)
-    leaves, structure = jax.tree.flatten(state)
-    kept = [_first(leaf, axis, size) for leaf, axis in zip(leaves, axes, strict=True)]
-    name = problem.actions.name
-    mean, cov = ({**part, name: part[name][:size]} for part in (posterior.mean, posterior.cov))
-    return replace(
-        posterior, mean=mean, cov=cov, backend=own, state=jax.tree.unflatten(structure, kept)
-    )
+def shown_posterior(posterior: Posterior, names: Mapping[str, Names]) -> Posterior:
+    """A posterior of the first so many vectors of each level, with labels."""
+    backend, problem = posterior.backend, posterior.backend.problem
+    leaves, structure = jax.tree.flatten(posterior.state)
+    mean, cov = dict(posterior.mean), dict(posterior.cov)
+    for name, size in _spare(problem, names).items():
+        axes = level_axes(lambda other: backend.with_hierarchy(other).init(), problem, name)
+        leaves = [_first(leaf, axis, size) for leaf, axis in zip(leaves, axes, strict=True)]
+        mean[name], cov[name] = mean[name][:size], cov[name][:size]
+    own, state = _shown(backend, problem, names), jax.tree.unflatten(structure, leaves)
+    return replace(posterior, mean=mean, cov=cov, backend=own, state=state)
 
 
-def _shown(part: Part, problem: Any, size: int, labels: Sequence[Label] | None) -> Part:
-    """A policy or a backend with a hierarchy of the first `size` actions, with labels."""
+def _spare(problem: Any, names: Mapping[str, Names]) -> dict[str, int]:
+    """The levels that have spare vectors, and how many real ones."""
+    return {name: known.size for name, known in names.items() if known.size < problem[name].size}
+
+
+def _shown(part: Part, problem: Any, names: Mapping[str, Names]) -> Part:
+    """A policy or a backend with a hierarchy of the first so many vectors of each level, with labels."""
 
     def labelled(hierarchy: Hierarchy) -> Hierarchy:
-        own = hierarchy.actions.remade(labels=labels)
-        return hierarchy.remade(levels=[*hierarchy.levels[:-1], own])
+        levels = [
+            level.remade(labels=names[level.name].labels)
+            if level.name in names and level.labels != names[level.name].labels
+            else level
+            for level in hierarchy.levels
+        ]
+        return hierarchy.remade(levels=levels)
 
-    if size < problem.num_actions:
-        return part.with_hierarchy(labelled(extend(problem, None, size, size)))
+    spare = _spare(problem, names)
+    if spare:
+        return part.with_hierarchy(labelled(extend(problem, spare)))
     return jax.tree.map(
         lambda leaf: labelled(leaf) if isinstance(leaf, Hierarchy) else leaf,
         part,

@@ -62,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "condition every backend on the same synthetic data and tabulate their errors"
     compare = commands.add_parser("compare", help="compare posterior backends", description=text)
     compare.set_defaults(run=(".compare", "run_compare"))
-    families = ("gaussian", "bernoulli", "poisson")
+    families = ("gaussian", "bernoulli", "poisson", "probit")
+    families += ("negative-binomial", "student", "stars")
     text = "reward family (default: %(default)s)"
     compare.add_argument("--rewards", choices=families, default="gaussian", help=text)
     for name, value, what in (

@@ -11,8 +11,29 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...inference import Backend, ClosedForm, Factored, Laplace, Nuts, Svi, compare
-from ...models import Bernoulli, Data, Gaussian, Hierarchy, Poisson, Reward, glm
+from ...inference import (
+    Backend,
+    ClosedForm,
+    ExpectationPropagation,
+    Factored,
+    Laplace,
+    Nuts,
+    Svi,
+    compare,
+)
+from ...models import (
+    Bernoulli,
+    Data,
+    Gaussian,
+    Hierarchy,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Probit,
+    Reward,
+    StudentT,
+    glm,
+)
 
 __all__ = ["run_bench", "run_compare", "synthetic"]
 
@@ -20,8 +41,14 @@ REWARDS: dict[str, Callable[[], Reward]] = {
     "gaussian": Gaussian,
     "bernoulli": Bernoulli,
     "poisson": Poisson,
+    "probit": Probit,
+    "negative-binomial": lambda: NegativeBinomial(2.0),
+    "student": lambda: StudentT(3.0),
+    "stars": lambda: Ordinal([-2.0, -0.7, 0.7, 2.0]),
 }
 BACKENDS: dict[str, Callable[[Hierarchy], Backend[Any]]] = {
+    "EP": ExpectationPropagation,
+    "EP, online": lambda h: ExpectationPropagation(h, sweep=False),
     "Laplace": Laplace,
     "NUTS": Nuts,
     "SVI, full rank": Svi,

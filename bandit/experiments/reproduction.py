@@ -8,9 +8,11 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from ...inference.progress import task
 from ..atomic_file import replace_file
 from .beyond import beyond_figures
 from .cluster import play_on_cluster
+from .deep_trees import deep_trees
 from .here import play_here
 from .paper import paper_figures
 from .pieces import Piece, Store, pieces_of
@@ -33,7 +35,9 @@ def all_figures(ratings: Path | None = None) -> dict[str, Figure]:
         >>> all_figures()["synthetic"].source
         'Figure 2'
     """
-    return {figure.name: figure for figure in (*paper_figures(ratings), *beyond_figures())}
+    return {
+        figure.name: figure for figure in (*paper_figures(ratings), *beyond_figures(), deep_trees())
+    }
 
 
 def reproduce(
@@ -82,16 +86,20 @@ def reproduce(
         elif missing:
             play_on_cluster(missing, store, tick, scheduler)
     results = []
-    for figure in figures:
-        result = load_result(figure, size, store)
-        if result is None:
-            raise OSError(
-                f"a piece of '{figure.name}' is gone from {store.folder} or damaged, though it was "
-                "written; start again"
-            )
-        write_figure(result, out / figure.name)
-        results.append(result)
-    _write_page(out, size, store, results, beside, options)
+    with task("drawing", len(figures), "figures", None if progress else False) as drawing:
+        for figure in figures:
+            drawing.say(f"drawing {figure.name}")
+            result = load_result(figure, size, store)
+            if result is None:
+                raise OSError(
+                    f"a piece of '{figure.name}' is gone from {store.folder} or damaged, though it was "
+                    "written; start again"
+                )
+            write_figure(result, out / figure.name)
+            results.append(result)
+            drawing.advance()
+        drawing.say("drawing the page")
+        _write_page(out, size, store, results, beside, options)
     sweep([out, store.folder, *(out / figure.name for figure in figures)], began)
     return results
 
@@ -141,12 +149,18 @@ def _bar(
     """A bar over all pieces, weighted by how long they take; gives the function that advances it."""
     total, left = (sum(piece.seconds for piece in part) for part in (pieces, missing))
     shares = {(piece.panel.name, piece.policy): 0.0 for piece in missing}
-    look = {"desc": "playing", "bar_format": BAR, "disable": not shown, "smoothing": 0.05}
+    look = {
+        "desc": "compiling" if missing else "playing",
+        "bar_format": BAR,
+        "disable": not shown,
+        "smoothing": 0.05,
+    }
     with tqdm(total=total, initial=total - left, **look) as bar:
 
         def tick(piece: Piece, share: float) -> None:
             shares[piece.panel.name, piece.policy] += share
             done = len(pieces) - sum(share < 0.999 for share in shares.values())
+            bar.set_description_str("playing", refresh=False)
             bar.set_postfix_str(f"{done} of {len(pieces)} pieces", refresh=False)
             bar.update(min(piece.seconds * share, total - bar.n))
 

@@ -72,7 +72,7 @@ class _GlmUcb(Optimism[GlmUcbState]):
 
     def update(self, state: GlmUcbState, context: Any, action: Any, reward: Any) -> GlmUcbState:
         """One more observation: its action is fitted anew to all its rewards."""
-        x, a, y = one_observation(self.hierarchy, context, action, reward)
+        x, a, y, _ = one_observation(self.hierarchy, context, action, reward)
         estimates = self.estimator.update(state.estimates, x, a, y)
         changed = estimates.info.observed > state.estimates.info.observed
         return GlmUcbState(estimates, _add_context(self.model, state.design, x, a, changed))

@@ -45,10 +45,10 @@ class Optimism(Policy[State]):
     def __post_init__(self):
         who, hierarchy = type(self).__name__, self.hierarchy
         check_hierarchy(hierarchy, who)
-        if getattr(hierarchy.reward, "is_learned", False):
+        if hierarchy.reward.is_learned:
             raise ValueError(
                 f"{who}: the hierarchy's noise is learned ({short(hierarchy.reward)}); declare "
-                "Gaussian(<number>), the standard deviation to assume"
+                "Gaussian(<number>), the standard deviation to assume, or known cut points"
             )
         if self.horizon is not None:
             self.horizon = as_count(self.horizon, f"{who} horizon")
@@ -186,7 +186,8 @@ class LinUCB(Optimism[LinUcbState]):
 
     def update(self, state: LinUcbState, context: Any, action: Any, reward: Any) -> LinUcbState:
         """One more observation: a rank-one step of its action's regression."""
-        return _regress(self, state, *one_observation(self.hierarchy, context, action, reward))
+        seen = one_observation(self.hierarchy, context, action, reward)
+        return _regress(self, state, seen.context, seen.action, seen.reward)
 
     def status(self, state: LinUcbState) -> Status:
         """Observations that were ignored."""

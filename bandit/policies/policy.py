@@ -13,6 +13,7 @@ from ...inference.observation import PADDING
 from ...models import Hierarchy
 from ...models.declaration import Declaration
 from ...models.messages import short
+from ...models.rewards import is_one, takes
 
 __all__ = ["Policy", "ThompsonSampling", "UniformRandom", "best_action"]
 
@@ -51,20 +52,45 @@ class Policy(Declaration, Generic[State]):
 
     @abstractmethod
     def update(self, state: State, context: Any, action: Any, reward: Any) -> State:
-        """The state after one more observation: a context, the chosen action and its reward."""
+        """The state after one more observation: a context, the chosen action and its reward.
 
-    def condition(self, state: State, contexts: Any, actions: Any, rewards: Any) -> State:
+        A policy whose `update` has a fifth argument, `exposure=1.0`, learns from rows that stand for
+        several rewards; see `Data`.
+        """
+
+    def condition(
+        self, state: State, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> State:
         """The state after many more observations, (n, d), (n,) and (n,): one `update` for each.
 
         Policies that learn faster from many at once do. Inside `jit`, rows may be padding.
         """
 
-        def one(state: State, row: tuple[Array, Array, Array]) -> tuple[State, None]:
+        def one(state: State, row: tuple[Array, ...]) -> tuple[State, None]:
             learned = lambda before: self.update(before, *row)  # noqa: E731
             return jax.lax.cond(row[1] == PADDING, lambda before: before, learned, state), None
 
-        rows = jnp.asarray(contexts), jnp.asarray(actions), jnp.asarray(rewards)
-        return jax.lax.scan(one, state, rows)[0]
+        given = contexts, actions, rewards, *(() if exposure is None else (exposure,))
+        self.check_takes_exposure(exposure)
+        return jax.lax.scan(one, state, tuple(map(jnp.asarray, given)))[0]
+
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether it learns from rows that stand for several rewards."""
+        return takes(type(self).update, "exposure") and bool(
+            getattr(self.problem, "takes_exposure", False)
+        )
+
+    def check_takes_exposure(self, exposure: Any) -> None:
+        """Refuse an exposure, unless it is that of one reward, where a row is one reward."""
+        if not (is_one(exposure) or self.takes_exposure):
+            why = f"{type(self).__name__} learns from one reward a row"
+            if takes(type(self).update, "exposure"):
+                why = f"{short(self.problem.reward)} is one reward a row"
+            raise ValueError(
+                f"exposure: got one, and {why}; give every reward a row of its own, or use "
+                "ThompsonSampling with a family of rewards that has an exposure, such as Bernoulli"
+            )
 
     @property
     def problem(self) -> Any:
@@ -149,13 +175,26 @@ class ThompsonSampling(Policy[Any]):
         """`x' theta_i` of one draw."""
         return self.backend.sample_scores(key, state, context)
 
-    def update(self, state: Any, context: Any, action: Any, reward: Any) -> Any:
+    def update(
+        self, state: Any, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> Any:
         """The backend's posterior after one more observation."""
-        return self.backend.update(state, context, action, reward)
+        self.check_takes_exposure(exposure)
+        more = () if is_one(exposure) else (exposure,)
+        return self.backend.update(state, context, action, reward, *more)
 
-    def condition(self, state: Any, contexts: Any, actions: Any, rewards: Any) -> Any:
+    def condition(
+        self, state: Any, contexts: Any, actions: Any, rewards: Any, exposure: Any = None
+    ) -> Any:
         """The backend's posterior after many more observations, taken in at once."""
-        return self.backend.condition(state, contexts, actions, rewards)
+        self.check_takes_exposure(exposure)
+        more = () if is_one(exposure) else (exposure,)
+        return self.backend.condition(state, contexts, actions, rewards, *more)
+
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether the backend and its rewards have an exposure."""
+        return super().takes_exposure and takes(type(self.backend).update, "exposure")
 
     @property
     def problem(self) -> Any:
@@ -207,7 +246,9 @@ class UniformRandom(Policy[None]):
         """One random number instead of one for each action."""
         return jax.random.randint(key, (), 0, self.hierarchy.num_actions, jnp.int32)
 
-    def update(self, state: None, context: Any, action: Any, reward: Any) -> None:
+    def update(
+        self, state: None, context: Any, action: Any, reward: Any, exposure: Any = 1.0
+    ) -> None:
         """Nothing is learned."""
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "UniformRandom":

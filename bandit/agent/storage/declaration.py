@@ -18,7 +18,19 @@ import numpy as np
 
 from ....inference import ClosedForm, Factored, Laplace, Nuts, Program, Svi
 from ....inference.programs.target import Target
-from ....models import Bernoulli, Gaussian, Hierarchy, Level, Poisson, Sparse
+from ....models import (
+    Bernoulli,
+    Binomial,
+    Gaussian,
+    Hierarchy,
+    Level,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Probit,
+    Sparse,
+    StudentT,
+)
 from ....models.declaration import Declaration
 from ...policies.glm_ucb import GLMUCB, UCBGLM
 from ...policies.lin_ucb import LinUCB
@@ -32,7 +44,8 @@ _CLASSES: dict[str, type] = {
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
         *(ClosedForm, Factored, Laplace, Nuts, Svi, Program, Target),
-        *(Hierarchy, Level, Gaussian, Bernoulli, Poisson, Sparse),
+        *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
+        *(Binomial, NegativeBinomial, StudentT, Probit, Ordinal),
     )
 }
 

@@ -1,6 +1,7 @@
 """Agents that outlive their process: saved to a file and loaded, or kept in a folder."""
 
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,13 +41,20 @@ class Recorder:
     Attributes:
         lock: held while the agent is read or changed.
         counts: what has happened so far; see `Agent.counts`.
+        pending: warnings to be said when a call has done its work.
+        is_silent: whether they have to wait for another call.
         folder: where changes are written, or None.
     """
 
-    def __init__(self, counts: dict[str, int]):
+    def __init__(self, counts: dict[str, int], pending: list[Any]):
         self.lock = threading.RLock()
         self.counts = dict(counts)
+        self.pending, self.is_silent = pending, False
         self.folder: AgentFolder | None = None
+
+    def refuse(self, error: AgentError) -> None:
+        """Count a call that was refused."""
+        self.counts[_REFUSALS.get(type(error), "refused")] += 1
 
     def record(self, change: str, **arguments: Any) -> None:
         """Write a checked change that is about to be made; if this raises, nothing has changed.
@@ -56,6 +64,21 @@ class Recorder:
         """
         if self.folder is not None:
             self.folder.record(change, arguments)
+
+    def say(self, stacklevel: int = 3) -> None:
+        """Say the warnings that a call has left; one that raises leaves the others to the next call."""
+        while self.pending and not self.is_silent:
+            with self.lock:
+                first = self.pending.pop(0) if self.pending else None
+            if first is not None:
+                warnings.warn(first, stacklevel=stacklevel)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """With the lock held; what there is to warn of is said afterwards."""
+        with self.lock:
+            yield
+        self.say(stacklevel=5)
 
     @contextmanager
     def replacing(self) -> Iterator[Callable[[Callable[[], AgentState]], None]]:
@@ -74,23 +97,37 @@ def recorded(method: Method) -> Method:
     @wraps(method)
     def call(agent: Any, *args: Any, **kwargs: Any) -> Any:
         recorder: Recorder = agent.recorder
-        folder = recorder.folder
-        if folder is not None:
-            folder.check_process()  # before the lock, which in a forked process nobody may release
+        if recorder.folder is not None:
+            result = in_journal(recorder, recorder.folder, agent, *args, **kwargs)
+        else:
+            with recorder.lock:
+                try:
+                    result = method(agent, *args, **kwargs)
+                except AgentError as error:
+                    recorder.refuse(error)
+                    raise
+        if recorder.pending:
+            recorder.say()
+        return result
+
+    def in_journal(
+        recorder: Recorder, folder: AgentFolder, agent: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        folder.check_process()  # before the lock, which in a forked process nobody may release
         with recorder.lock:
-            before = 0 if folder is None else folder.journal.number
+            before = folder.journal.number
             try:
                 result = method(agent, *args, **kwargs)
             except AgentError as error:
-                recorder.counts[_REFUSALS.get(type(error), "refused")] += 1
+                recorder.refuse(error)
                 raise
             except BaseException as error:
-                if folder is not None and folder.journal.number != before:
+                if folder.journal.number != before:
                     # Journal and agent now differ; opened again, the agent makes the change.
                     folder.journal.spoil(error)
                 raise
-            after = 0 if folder is None else folder.journal.number
-        if folder is not None and after != before:
+            after = folder.journal.number
+        if after != before:
             folder.wait(after)
         return result
 
@@ -107,8 +144,13 @@ class DurableAgent(ABC):
     recorder: Recorder
 
     @abstractmethod
+    def copied(self) -> AgentState:
+        """A copy of everything the agent knows, for whoever holds its lock."""
+
     def state(self) -> AgentState:
         """A copy of everything the agent knows."""
+        with self.recorder.reading():
+            return self.copied()
 
     @classmethod
     @abstractmethod
@@ -175,13 +217,15 @@ class DurableAgent(ABC):
                 if policy is not None:
                     _check_agree(state, folder, policy, seed, settings)
                 agent = cls.restore(state)
+                agent.recorder.is_silent = True  # the first call says what there is to warn of
                 kept.replay(agent.redo)
+                agent.recorder.is_silent = False
             elif policy is not None:
                 agent = cls(policy, seed, **settings)  # pyright: ignore[reportCallIssue]
                 kept.begin(agent.state())
             else:
                 raise kept.no_agent()
-            kept.follow(agent.recorder.lock, agent.state)
+            kept.follow(agent.recorder.lock, agent.copied)
         except BaseException:
             kept.lock.release()
             raise

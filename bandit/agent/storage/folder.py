@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ....inference.progress import task
 from ...atomic_file import sync_folder
 from ...policies.policy import Policy
 from ..state import AgentState
@@ -116,8 +117,10 @@ class AgentFolder:
                     "a part of the journal is missing; use an earlier copy of the folder"
                 )
             records, length = read_journal(file, base + 1, is_last=base == journals[-1])
-            for record in records:
-                repeat(redo, record, file)
+            with task("Agent.open: changes since the snapshot", len(records), "changes") as bar:
+                for record in records:
+                    repeat(redo, record, file)
+                    bar.advance()
             self._last += len(records)
             if length < file.stat().st_size:  # a record that was never finished
                 with open(file, "r+b") as opened:

@@ -18,6 +18,7 @@ from ....models.labels import as_labels
 from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import DecisionLog
+from ..node_names import Names, NodeNames
 from ..observations import ObservationLog
 from ..ring import Ring
 from ..state import COUNTED, AgentState, checked_settings
@@ -56,6 +57,10 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "policy": encode(state.policy, ".policy"),
         "room": max((buffer.capacity for buffer in buffers_in(state.posterior)), default=0),
         "labels": _encoded_labels(state.labels),
+        "nodes": {
+            name: {"size": known.size, "labels": _encoded_labels(known.labels)}
+            for name, known in state.nodes.items()
+        },
         "counts": state.counts,
         "settings": encode(state.settings._asdict()),
         "made": decisions.made,
@@ -68,7 +73,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         for name, array in named_arrays(tree).items()
     }
     arrays |= {"key": state.key, "is_open": state.is_open, **decisions.columns}
-    observed = observations.columns | {"times": observations.times}
+    observed = observations.columns | {"times": np.array(observations.times, np.int64)}
     return header, arrays | {_OBSERVED + name: array for name, array in observed.items()}
 
 
@@ -135,7 +140,7 @@ def _state(
     observations = replace(
         nothing,
         **_columns(arrays, nothing, K, _OBSERVED),
-        times=_checked(arrays[f"{_OBSERVED}times"], (K,), np.int64, "times"),
+        times=_checked(arrays[f"{_OBSERVED}times"], (K,), np.int64, "times").tolist(),
         made=_count(header["observed"]),
         from_prior=header["from_prior"] is True,
     )
@@ -149,6 +154,7 @@ def _state(
         policy=policy,
         posterior=_filled(prior, arrays, ".posterior"),
         labels=labels,
+        nodes=_nodes(header["nodes"], policy.problem),
         is_open=is_open,
         decisions=decisions,
         observations=observations,
@@ -156,6 +162,19 @@ def _state(
         settings=settings,
         made_with=str(header["made_with"]),
     )
+
+
+def _nodes(found: Mapping[str, Any], problem: Any) -> dict[str, Names]:
+    """The nodes above the actions, of every level that a policy has."""
+    there, nodes = NodeNames.declared(problem), {}
+    for name, known in found.items():
+        size, labels = _count(known["size"]), decode(known["labels"], {})
+        if labels is not None:
+            labels = as_labels(labels, size, f"level '{name}'")
+        nodes[name] = Names(size, labels)
+    if nodes.keys() != there.keys() or any(nodes[n].size > there[n].size for n in there):
+        raise ValueError("nodes are not as many as they should be")
+    return {name: nodes[name] for name in there}
 
 
 def _columns(

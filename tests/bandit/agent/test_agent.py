@@ -281,6 +281,7 @@ class TestRefusals:
             "too_late": 1,
             "duplicate": 1,
             "refused": 0,
+            "left_out": 0,
         }
 
     def test_many_rewards_are_taken_all_or_not_at_all(self):

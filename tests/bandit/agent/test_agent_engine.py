@@ -9,7 +9,7 @@ import pytest
 
 from agents import D, policy
 from mixts.bandit import Agent, ThompsonSampling
-from mixts.inference import ClosedForm
+from mixts.inference import ClosedForm, Laplace
 from mixts.models import linear
 
 
@@ -116,3 +116,26 @@ def test_what_is_interrupted_is_learned_and_marked_or_neither(
         is_learned = True
     assert (agent.counts["observations"] > before) is is_learned
     assert_learned_is_marked(agent)
+
+
+@pytest.mark.parametrize(
+    "backend", [ClosedForm, pytest.param(Laplace, marks=pytest.mark.slow)], ids=["sums", "rows"]
+)
+def test_after_a_warm_up_no_call_compiles_anything(backend):
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    agent = Agent(ThompsonSampling(backend(linear(np.ones((3, 1)), dim=1))))
+    agent.warm_up(rewards=40, actions=4)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for t in range(40):
+            agent.reward(agent.act([1.0]).id, float(t % 2))
+            if t % 10 == 9:
+                agent.add_actions([[0.5]])
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled == []

@@ -112,3 +112,45 @@ def test_an_agent_without_trouble_is_silent():
             found.reward(found.act([1.0]).id, 1.0)
         found.update(np.ones((40, 1)), np.zeros(40, int), np.ones(40))
     assert str(found.status()) == "ok"
+
+
+@pytest.mark.filterwarnings("error::mixts.bandit.AgentWarning")
+def test_a_warning_that_is_an_error_comes_when_the_change_is_made(tmp_path):
+    policy = Sums(Hierarchy([Level("action", K)], Gaussian(1.0), dim=1))
+    with Agent.open(tmp_path, policy) as found:
+        with pytest.raises(AgentWarning, match="1 fits stopped"):
+            found.update([1.0], 0, ODD)
+        assert found.trouble is None
+        found.update([1.0], 1, 1.0)  # the journal goes on
+        assert sums(found) == [ODD, 1.0, 0.0]
+    with Agent.open(tmp_path, policy) as again:  # makes the same changes again
+        with pytest.raises(AgentWarning, match="1 fits stopped"):
+            again.act([1.0])
+        assert again.trouble is None
+        assert sums(again) == [ODD, 1.0, 0.0]
+
+
+@pytest.mark.filterwarnings("error::mixts.bandit.AgentWarning")
+def test_warnings_that_are_errors_do_not_keep_a_snapshot_from_being_written(tmp_path):
+    policy = Sums(Hierarchy([Level("action", K)], Gaussian(1.0), dim=1))
+    with Agent.open(tmp_path, policy, snapshot_every=3) as found:
+        for reward in (1.0, 1.0):
+            found.update([1.0], 1, reward)
+        with pytest.raises(AgentWarning):
+            found.update([1.0], 0, BAD)
+    assert (tmp_path / f"snapshot-{3:020}").exists()
+
+
+def test_what_was_left_out_is_known_after_a_restart(tmp_path):
+    policy = Sums(Hierarchy([Level("action", K)], Gaussian(1.0), dim=1))
+    with Agent.open(tmp_path, policy) as found:
+        with pytest.warns(AgentWarning, match="not finite"):
+            found.update(np.ones((5, 1)), np.zeros(5, int), [1.0, BAD, 1.0, BAD, 1.0])
+        found.snapshot()
+        found.update(np.ones((2, 1)), np.zeros(2, int), [BAD, 1.0])
+        assert found.counts["left_out"] == 3
+    with Agent.open(tmp_path, policy) as again:
+        assert again.counts["left_out"] == 3  # two of the snapshot, one of the journal
+        with pytest.warns(AgentWarning, match="not finite"):
+            assert int(again.status().counts[Trouble.NOT_FINITE]) == 3
+        assert Agent.restore(again.state()).counts["left_out"] == 3

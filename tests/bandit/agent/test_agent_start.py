@@ -1,12 +1,13 @@
 """Agents that learn many observations at once, start from what is known, and compile before they serve."""
 
+import gc
 import threading
 
 import jax
 import numpy as np
 import pytest
 
-from mixts.bandit import Agent, ThompsonSampling
+from mixts.bandit import Agent, LinTS, ThompsonSampling
 from mixts.inference import ClosedForm, Laplace
 from mixts.models import Data, glm, linear
 from sampling import unoptimised
@@ -39,6 +40,7 @@ def assert_close(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_observations_are_conditioned_on_at_once(clicks):
     """To the posterior of `condition`, with padding neither used nor counted."""
     agent, backend = Agent(clicks), clicks.backend
@@ -103,3 +105,30 @@ def test_after_warm_up_nothing_is_compiled_while_it_serves():
     is_serving = False
     assert [event for event in compiled if "backend_compile" in event] == []
     assert len(agent.labels) == K + 1
+
+
+def test_warm_up_freezes_what_there_is():
+    """The garbage collector leaves it alone afterwards, unless that is not wanted."""
+    agent, before = Agent(LinTS(linear(weights(), D))), gc.get_freeze_count()
+    try:
+        agent.warm_up(freeze=False)
+        assert gc.get_freeze_count() == before
+        agent.warm_up()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
+
+
+def test_warm_up_changes_nothing():
+    """It runs programs once, on copies: state and decisions are those of an agent without it."""
+    policy = ThompsonSampling(ClosedForm(linear(weights(), D)))
+    agents = [Agent(policy), Agent(policy)]
+    agents[0].warm_up(freeze=False)
+    for _ in range(3):
+        chosen = [agent.act(np.ones(D)) for agent in agents]
+        assert chosen[0] == chosen[1]
+        for agent, decision in zip(agents, chosen, strict=True):
+            agent.reward(decision.id, 1.0)
+    states = [agent.state() for agent in agents]
+    assert states[0].labels == states[1].labels
+    np.testing.assert_equal(*(jax.device_get(jax.tree.leaves(s.posterior)) for s in states))

@@ -120,7 +120,9 @@ def test_compare(tmp_path, capsys, monkeypatch):
     assert table["status"].tolist() == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("rewards", ["gaussian", "bernoulli", "poisson"])
+@pytest.mark.parametrize(
+    "rewards", ["gaussian", "bernoulli", "poisson", "negative-binomial", "student", "stars"]
+)
 def test_synthetic_problem(rewards):
     hierarchy, data = compare_command.synthetic(rewards, 5, 3, 2, 400, seed=1)
     assert [(level.name, level.size) for level in hierarchy.levels] == [
@@ -191,7 +193,7 @@ def test_bench_runs_what_is_asked_for(tmp_path, monkeypatch, capfd):
 def test_bench_complains(monkeypatch, capsys):
     said = complaint(["bench", "agents"], capsys)
     assert "unknown benchmark 'agents'" in said
-    assert "agent, closed_form, " in said
+    assert "agent, clicks, closed_form, " in said
     monkeypatch.setattr(compare_command, "PEERS", ("no_such_package",))
     assert main(["bench", "agent"]) == 1
     assert "no_such_package not installed" in capsys.readouterr().err

@@ -35,6 +35,7 @@ def workers(tmp_path_factory):
         yield started
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_bytes_though_a_worker_dies(workers, tmp_path):
     given = [tiny()]
     reproduce(given, tmp_path / "here", SIZE, progress=False)

@@ -33,7 +33,8 @@ def failure(arguments, capsys) -> str:
     assert main(["reproduce", *arguments]) == 1
     *bar, said = capsys.readouterr().err.splitlines()
     assert said.startswith("mixts reproduce: ")
-    assert all(line.startswith("playing: ") for line in bar if line)
+    steps = "compiling: ", "playing: ", "drawing"
+    assert all(line.startswith(steps) for line in bar if line)
     return said
 
 

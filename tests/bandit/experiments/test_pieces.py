@@ -25,6 +25,7 @@ def played():
     return play(Piece(panel(3), "LinTS", SIZE))
 
 
+@pytest.mark.slow
 def test_a_piece_is_a_policy_of_a_simulation(played):
     both = simulate(
         panel(3).problem(), panel(3).policies, SIZE.horizon, SIZE.runs, SIZE.seed, progress=False

@@ -37,6 +37,7 @@ def simulation():
     )
 
 
+@pytest.mark.slow
 def test_tables_say_what_was_played(out, result, simulation):
     summary, totals, curves, claims = (pd.read_csv(out / "tiny" / f"{name}.csv") for name in TABLES)
     for policy, regret in simulation.regret.items():
@@ -129,6 +130,7 @@ def test_again_changes_nothing(out, result, monkeypatch):
     assert contents(out) == before
 
 
+@pytest.mark.slow
 def test_the_page_keeps_figures_that_were_played_before(out, result, tmp_path):
     shutil.copytree(out / "pieces", tmp_path / "pieces")
     first, second = tiny(), tiny(name="second", panels=tiny().panels[:1])
@@ -137,6 +139,7 @@ def test_the_page_keeps_figures_that_were_played_before(out, result, tmp_path):
     assert Page((tmp_path / "index.html").read_text()).ids == ["tiny", "second"]
 
 
+@pytest.mark.slow
 def test_files_beside_the_page_are_of_its_size(out, result, tmp_path):
     """Also those of a figure that was played at another size in between."""
     shutil.copytree(out / "pieces", tmp_path / "pieces")
@@ -179,6 +182,7 @@ def test_what_a_killed_process_left_is_swept_up(out, result, tmp_path):
     assert not unfinished[-1].parent.exists()
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_ends_the_same(tmp_path):
     """kill -9 after the first piece, and while the next is on its way; then to the end."""
     cache = tmp_path / "cache"

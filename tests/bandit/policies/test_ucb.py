@@ -120,9 +120,16 @@ SETTINGS = [
     pytest.param(UCBGLM, "counts", {"horizon": 500}, (K, D), id="UCBGLM, counts"),
     pytest.param(GLMUCB, "clicks", {}, (K, D), id="GLMUCB, clicks"),
     pytest.param(
-        GLMUCB, "counts", {"delta": 0.1, "regularisation": 2.0}, (D,), id="GLMUCB, counts"
+        GLMUCB,
+        "counts",
+        {"delta": 0.1, "regularisation": 2.0},
+        (D,),
+        id="GLMUCB, counts",
+        marks=pytest.mark.slow,
     ),
-    pytest.param(GLMUCB, "gaussian", {"horizon": 500}, (D,), id="GLMUCB, gaussian"),
+    pytest.param(
+        GLMUCB, "gaussian", {"horizon": 500}, (D,), id="GLMUCB, gaussian", marks=pytest.mark.slow
+    ),
 ]
 
 

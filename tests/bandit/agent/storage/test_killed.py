@@ -158,6 +158,7 @@ def check_snapshots(kills: int, tmp_path: Path) -> None:
     assert uninterrupted.counts["decisions"] > 10 * kills
 
 
+@pytest.mark.slow
 def test_killed(tmp_path):
     check_threads(2, tmp_path)
 
