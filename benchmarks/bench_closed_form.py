@@ -12,38 +12,17 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rounds import many_updates, own_buffers
 from timing import fastest, peak_memory, verdict
 
 from mixts.bandit import best_action
-from mixts.inference import Backend, ClosedForm
+from mixts.inference import ClosedForm
 from mixts.models import linear
 
 
 def declared(K: int, L: int, d: int) -> ClosedForm:
     weights = np.random.default_rng(0).uniform(-1, 1, (K, L))
     return ClosedForm(linear(weights, d, effect_cov=3.0))
-
-
-def many_updates(backend: Backend, rounds: int):
-    """So many updates in one compiled scan; the state is donated, as an agent would do it."""
-    K, d = backend.hierarchy.num_actions, backend.hierarchy.dim
-    rng = np.random.default_rng(1)
-    contexts = jnp.asarray(rng.uniform(-1, 1, (rounds, d)))
-    actions = jnp.asarray(rng.integers(0, K, rounds))
-    rewards = jnp.asarray(rng.normal(size=rounds))
-
-    def run(backend, state, seen):
-        return jax.lax.scan(lambda s, o: (backend.update(s, *o), None), state, seen)[0]
-
-    compiled = jax.jit(run, donate_argnums=1)
-    # Buffers of its own: several leaves of a fresh state are one broadcast value, which cannot be donated.
-    state = jax.tree.map(jnp.copy, backend.init())
-
-    def call():
-        nonlocal state
-        state = jax.block_until_ready(compiled(backend, state, (contexts, actions, rewards)))
-
-    return call
 
 
 def flat_in_actions() -> bool:
@@ -73,7 +52,7 @@ def one_pass_a_round(K: int = 100_000, L: int = 10, d: int = 10) -> bool:
         return backend.update(state, context, action, 0.5), action
 
     compiled = jax.jit(play, donate_argnums=1)
-    state = jax.tree.map(jnp.copy, backend.init())
+    state = own_buffers(backend.init())
     context = jnp.full(d, 0.3)
     key = jax.random.key(0)
     floats = np.random.default_rng(2).normal(size=K * d * d).astype(np.float32)
@@ -105,10 +84,10 @@ def memory_of_a_million(K: int = 1_000_000, L: int = 10, d: int = 5) -> None:
     compiled = jax.jit(play, donate_argnums=1)
     keys = jax.random.split(jax.random.key(0), 20)
     small = declared(10, L, d)
-    jax.block_until_ready(compiled(small, jax.tree.map(jnp.copy, small.init()), keys))
+    jax.block_until_ready(compiled(small, own_buffers(small.init()), keys))
     before = peak_memory()  # the interpreter, the libraries and the compiler
     backend = declared(K, L, d)
-    state = jax.tree.map(jnp.copy, backend.init())
+    state = own_buffers(backend.init())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     jax.block_until_ready(compiled(backend, state, keys))
     peak = peak_memory() - before

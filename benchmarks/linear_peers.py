@@ -1,10 +1,14 @@
-"""Linear Thompson sampling by others: two packages, and NumPy as a good engineer would write it."""
+"""Linear Thompson sampling by others: two packages, and NumPy as a good engineer would write it.
 
+And a tree as regression on the sums of its increments, which is the same law.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["NumpySampler", "bayesianbandits_sampler", "mabwiser_sampler"]
+__all__ = ["NumpySampler", "bayesianbandits_sampler", "bayesianbandits_tree", "mabwiser_sampler"]
 
 
 class NumpySampler:
@@ -62,6 +66,42 @@ class _Mabwiser:
         self.agent.partial_fit([action], [reward], context[None])
 
 
+class _SparseTree:
+    """Every node's difference from its parent is N(0, I): a product is the sum along its path."""
+
+    def __init__(self, parents: Sequence[np.ndarray], num_roots: int, dim: int):
+        from bayesianbandits import NormalRegressor
+
+        sizes = [num_roots, *map(len, parents)]
+        first = np.cumsum([0, *sizes])  # where the nodes of each level begin
+        node = np.arange(sizes[-1])
+        path = [first[-2] + node]
+        for above, start in zip(parents[::-1], first[-3::-1], strict=True):
+            node = above[node]
+            path.append(start + node)
+        self.path, self.dim, self.num_nodes = np.stack(path, axis=1), dim, first[-1]
+        self.model: Any = NormalRegressor(1.0, 1.0, sparse=True, random_state=0)
+
+    def rows(self, contexts: np.ndarray, actions: np.ndarray) -> Any:
+        """One row of the design for each action in its context, (n, dim)."""
+        from scipy.sparse import csc_array, csr_array
+
+        path = self.path[actions]
+        n, depth = path.shape
+        columns = path[:, :, None] * self.dim + np.arange(self.dim)
+        values = np.broadcast_to(contexts[:, None].astype(float), columns.shape)
+        starts = np.arange(n + 1) * depth * self.dim
+        shape = n, self.num_nodes * self.dim
+        return csc_array(csr_array((values.ravel(), columns.ravel(), starts), shape=shape))
+
+    def update(self, rows: Any, rewards: np.ndarray) -> None:
+        self.model.partial_fit(rows, rewards)
+
+    def scores(self, rows: Any) -> np.ndarray:
+        """One joint draw, and the score of each row."""
+        return self.model.sample(rows)[0]
+
+
 def bayesianbandits_sampler(num_actions: int, dim: int) -> Any:
     """bayesianbandits' `ContextualAgent`; None where the package is not installed."""
     return _made(_Bayesianbandits, num_actions, dim)
@@ -72,8 +112,13 @@ def mabwiser_sampler(num_actions: int, dim: int) -> Any:
     return _made(_Mabwiser, num_actions, dim)
 
 
-def _made(kind: type, num_actions: int, dim: int) -> Any:
+def bayesianbandits_tree(parents: Sequence[np.ndarray], num_roots: int, dim: int) -> Any:
+    """bayesianbandits' sparse `NormalRegressor` on a tree; None where the package is not installed."""
+    return _made(_SparseTree, parents, num_roots, dim)
+
+
+def _made(kind: type, *args: Any) -> Any:
     try:
-        return kind(num_actions, dim)
+        return kind(*args)
     except ModuleNotFoundError:
         return None
