@@ -43,7 +43,8 @@ notebooks-keep: $(PAGES) ## execute every notebook and keep what it shows
 	$(BIN)/python tests/notebooks/execute.py --workers $(WORKERS) --keep
 
 # mkdocstrings reads the source as a package, which three links make of it.
-docs: $(PAGES) ## build the documentation into site/, warnings are errors
+docs: $(PAGES) ## run the code of the documentation and build it into site/, warnings are errors
+	$(BIN)/python -m pytest -n $(WORKERS) -m pages tests/docs
 	@rm -rf build/source && mkdir -p build/source/mixts
 	@ln -s ../../../models ../../../inference ../../../bandit build/source/mixts/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -4,6 +4,7 @@ from .backend import Backend, Posterior
 from .choice import Choice, best_backend
 from .cost import Cost
 from .gaussian.closed_form import ClosedForm
+from .gaussian.expectation_propagation import ExpectationPropagation
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .judging.calibration import Calibration, calibrate
@@ -14,6 +15,7 @@ from .plots.posterior import plot_forest, plot_learning
 from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
+from .sharding import over_devices
 from .status import Status, Trouble, TroubleWarning
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Comparison",
     "Cost",
     "EmpiricalBayes",
+    "ExpectationPropagation",
     "Factored",
     "Laplace",
     "Nuts",
@@ -38,6 +41,7 @@ __all__ = [
     "compare",
     "empirical_bayes",
     "log_evidence",
+    "over_devices",
     "plot_forest",
     "plot_learning",
 ]

@@ -4,10 +4,12 @@ from typing import Any, NamedTuple
 
 from ..models import Hierarchy
 from ..models.arrays import as_count
+from ..models.exactness import Obstacle
 from ..models.messages import short
 from .backend import Backend
 from .cost import Cost, round_cost
 from .gaussian.closed_form import ClosedForm
+from .gaussian.expectation_propagation import ExpectationPropagation
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
 from .programs.by_hand import Program
@@ -25,10 +27,7 @@ class Choice(NamedTuple):
         >>> from mixts.models import glm
         >>> choice = best_backend(glm([[1.0], [1.0]], dim=1))
         >>> choice.why
-        'the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode'
-        >>> print(choice)
-        Laplace: the reward is Bernoulli, not Gaussian: no closed form; Laplace fits a Gaussian at the mode
-        a state of 12.1 KiB after 1,000 rewards; 10 thousand operations a round, about 10 us compiled
+        'the reward is Bernoulli, not Gaussian: no closed form; expectation propagation matches the moments'
     """
 
     backend: Backend[Any]
@@ -42,9 +41,9 @@ class Choice(NamedTuple):
 def best_backend(hierarchy: Hierarchy | Program, observations: int = 1000) -> Choice:
     """The cheapest correct backend for a hierarchy or a program, why, and what a round costs.
 
-    Exact where that is possible; Laplace where there is one non-linearity; NUTS elsewhere. Where the
-    levels above the actions are too many for a joint covariance, their posterior is factored or, if it
-    cannot be, mean-field.
+    Exact where that is possible; expectation propagation where rewards are not Gaussian; Laplace where
+    actions have a link; NUTS elsewhere. Where the levels above the actions are too many for a joint
+    covariance and not a tree, their posterior is factored or, if it cannot be, mean-field.
 
     Example:
         >>> from mixts.inference import best_backend
@@ -72,6 +71,9 @@ def _choose(hierarchy: Hierarchy | Program) -> tuple[Backend[Any], str]:
     why_not = hierarchy.why_not_exact
     if why_not is None:
         kind, why = ClosedForm, "the hierarchy is linear and Gaussian: exact"
+    elif why_not.fits_laplace and why_not.obstacle is Obstacle.REWARD:
+        kind = ExpectationPropagation
+        why = f"{why_not.cause}: no closed form; expectation propagation matches the moments"
     elif why_not.fits_laplace:
         kind, why = Laplace, f"{why_not.cause}: no closed form; Laplace fits a Gaussian at the mode"
     else:
@@ -82,5 +84,7 @@ def _choose(hierarchy: Hierarchy | Program) -> tuple[Backend[Any], str]:
     except ValueError as too_many:
         why = f"{why}; but {too_many}"
         if hierarchy.actions.link is None and not any(lv.parents for lv in hierarchy.levels[:-1]):
+            if kind is ExpectationPropagation:
+                return ExpectationPropagation(hierarchy, factored=True), why
             return Factored(hierarchy), why
         return Svi(hierarchy, guide="mean_field"), why

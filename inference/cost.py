@@ -68,7 +68,7 @@ def _(backend: GaussianBackend, observations: int) -> Cost:
     hierarchy = backend.hierarchy
     work = 4 * _numbers(state.actions) + 4 * _numbers(state.effects)
     work += 2 * hierarchy.dim * _numbers(hierarchy.actions.parents)
-    if not backend.messages.is_exact:
+    if state.memory is not None:
         rows = -(-observations // hierarchy.num_actions)
         work += 2 * _NEWTON_STEPS * rows * hierarchy.dim**2
     return Cost(_bytes(state), work, observations)
@@ -105,8 +105,9 @@ def _program(backend: ProgramBackend[Any], observations: int) -> tuple[int, int]
 
 
 def _with_rows(backend: ProgramBackend[Any], numbers: int, work: int, observations: int) -> Cost:
-    """With the buffer of all observations: contexts, actions and rewards."""
-    numbers += _capacity(backend, observations) * (backend.target.dim + 2)
+    """With the buffer of all observations: contexts, actions, rewards and perhaps exposure."""
+    columns = backend.target.dim + 2 + backend.target.takes_exposure
+    numbers += _capacity(backend, observations) * columns
     return Cost(numbers * jnp.result_type(float).itemsize, work, observations)
 
 

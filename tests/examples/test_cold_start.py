@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from matplotlib.image import imread
 
 from sampling import unoptimised
 from scripts import script
 
 
+@pytest.mark.slow
 def test_newcomers_cost_less_with_effects(tmp_path: Path, capsys):
     example = script("examples/cold_start.py")
     with unoptimised():
