@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...inference import Backend, ClosedForm, Factored, Laplace
+from ...inference import Backend, ClosedForm, ExpectationPropagation, Factored, Laplace
 from ...models import Bernoulli, Gaussian, Hierarchy
 from ..policies.baselines import GLMTS, HierTS, LinTS
 from ..policies.glm_ucb import UCBGLM
@@ -32,6 +32,9 @@ def thompson(backend: Callable[..., Backend[Any]], hierarchy: Hierarchy) -> Thom
 # meTS-Lin (Section 3.2), meTS-GLM (Section 3.3), and both with effects sampled individually (Appendix E.1).
 exact, laplace, factored = (partial(thompson, kind) for kind in (ClosedForm, Laplace, Factored))
 
+# Not in the paper: meTS with moments matched reward by reward, which keeps no rewards.
+propagated = partial(thompson, ExpectationPropagation)
+
 
 def as_if_linear(hierarchy: Hierarchy) -> ThompsonSampling:
     """meTS-Lin on clicks, which it treats as Gaussian rewards of noise 1."""
@@ -48,6 +51,7 @@ LINEAR = {"meTS-Lin": exact, "meTS-Lin-Fa": factored, **BASELINES}
 LOGISTIC = {
     "meTS-GLM": laplace,
     "meTS-GLM-Fa": factored,
+    "meTS-EP": propagated,
     "GLM-TS": GLMTS,
     "HierTS": HierTS,
     "UCB-GLM": UCBGLM,
@@ -62,11 +66,13 @@ MISSPECIFIED = {"meTS-Lin": told_truth(exact), "meTS-Lin-mis": exact} | {
 
 LINEAR_CLAIMS = lower(("meTS-Lin", "meTS-Lin-Fa"), BASELINES)
 CLAIMS = lower(("meTS-Lin",), BASELINES)
-MOVIELENS_LOGISTIC_CLAIMS = lower(("meTS-GLM", "meTS-GLM-Fa"), ("GLM-TS", "HierTS"))
+METS_CLICKS = "meTS-GLM", "meTS-GLM-Fa", "meTS-EP"
+MOVIELENS_LOGISTIC_CLAIMS = lower(METS_CLICKS, ("GLM-TS", "HierTS"))
 LOGISTIC_CLAIMS = (
     *MOVIELENS_LOGISTIC_CLAIMS,
-    *lower(("meTS-GLM", "meTS-GLM-Fa"), ("UCB-GLM",)),
-    *lower(("meTS-GLM",), ("meTS-Lin",)),
+    *lower(METS_CLICKS, ("UCB-GLM",)),
+    *lower(("meTS-GLM", "meTS-EP"), ("meTS-Lin",)),
+    *lower(("meTS-EP",), ("meTS-GLM",)),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from numpyro.distributions.transforms import OrderedTransform
 
 from glm_models import errors_at_the_mode
-from mixts.bandit import GLMTS, Agent, HierarchyProblem, LinUCB, ThompsonSampling, simulate
+from mixts.bandit import Agent, HierarchyProblem, LinUCB, ThompsonSampling, simulate
 from mixts.inference import (
     ExpectationPropagation,
     Factored,
@@ -48,6 +48,11 @@ ARGUMENTS = {
 }
 
 
+def some_are_slow(*quick):
+    """All families; those that are not among the quick ones take the same way, and are slow tests."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in quick)) for name in FAMILIES]
+
+
 def family(name):
     return FAMILIES[name](*ARGUMENTS[name])
 
@@ -67,7 +72,7 @@ def rows(reward, n=ROWS, exposure=None):
     return Data(contexts, actions, jnp.asarray(drawn, float), exposure)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", some_are_slow("stars", "student"))
 def test_laplace_is_at_the_mode_of_the_joint_density(x64, name):
     """Against Newton's step and the Hessian of NumPyro's density of all levels."""
     hierarchy = crossed(family(name))
@@ -82,7 +87,7 @@ def test_laplace_is_at_the_mode_of_the_joint_density(x64, name):
             assert max(off, wrong) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["negative binomial", "student", "stars"])
+@pytest.mark.parametrize("name", some_are_slow("student"))
 def test_other_backends_take_them(name):
     hierarchy = crossed(family(name))
     data = rows(hierarchy.reward, 20)
@@ -142,7 +147,7 @@ def test_they_are_compared_and_played(tmp_path):
     )
     assert "Laplace" in str(found)
     problem = HierarchyProblem(stars)
-    made = {"laplace": lambda h: ThompsonSampling(Laplace(h)), "apart": GLMTS, "ucb": LinUCB}
+    made = {"laplace": lambda h: ThompsonSampling(Laplace(h)), "ucb": LinUCB}
     regret = simulate(problem, made, 20, runs=2, key=0, progress=False).regret
     assert all(np.isfinite(part).all() for part in regret.values())
 
@@ -150,12 +155,10 @@ def test_they_are_compared_and_played(tmp_path):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_agents_are_written_and_read(name, tmp_path):
     reward = family(name)
-    agent = Agent(ThompsonSampling(Laplace(crossed(reward), capacity=8)))
-    y = float(rows(reward, 1).rewards[0])
-    agent.reward(agent.act([1.0, 0.5]).id, y)
+    agent = Agent(ThompsonSampling(ExpectationPropagation(crossed(reward))))
+    if name == "probit stars":  # all others are declared and written by the same lines
+        agent.reward(agent.act([1.0, 0.5]).id, float(rows(reward, 1).rewards[0]))
     agent.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent")
     assert repr(again.policy.problem.reward) == repr(reward)
-    np.testing.assert_array_equal(
-        again.posterior().mean["action"], agent.posterior().mean["action"]
-    )
+    jax.tree.map(np.testing.assert_array_equal, again.state().posterior, agent.state().posterior)

@@ -16,7 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ....inference import ClosedForm, Factored, Laplace, Nuts, Program, Svi
+from ....inference import (
+    ClosedForm,
+    ExpectationPropagation,
+    Factored,
+    Laplace,
+    Nuts,
+    Program,
+    Svi,
+)
 from ....inference.programs.target import Target
 from ....models import (
     Bernoulli,
@@ -37,13 +45,13 @@ from ...policies.lin_ucb import LinUCB
 from ...policies.policy import Policy, ThompsonSampling, UniformRandom
 from .file import AgentFileError
 
-__all__ = ["decode", "encode", "fingerprint", "foreign_parts", "named_arrays", "rebuild"]
+__all__ = ["CLASSES", "decode", "encode", "fingerprint", "foreign_parts", "named_arrays", "rebuild"]
 
-_CLASSES: dict[str, type] = {
+CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
-        *(ClosedForm, Factored, Laplace, Nuts, Svi, Program, Target),
+        *(ClosedForm, ExpectationPropagation, Factored, Laplace, Nuts, Svi, Program, Target),
         *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
         *(Binomial, NegativeBinomial, StudentT, Probit, Ordinal),
     )
@@ -81,7 +89,7 @@ def encode(value: Any, path: str = "") -> Any:
     name = next((name for name, known in _FUNCTIONS.items() if known is value), None)
     if name is not None:
         return {"function": name}
-    if isinstance(value, Declaration) and _CLASSES.get(type(value).__name__) is type(value):
+    if isinstance(value, Declaration) and CLASSES.get(type(value).__name__) is type(value):
         parts = {n: encode(part, f"{path}.{n}") for n, part in value.arguments().items()}
         return {"class": type(value).__name__, "arguments": parts}
     # Its numbers can be written: a distribution of learned weights has some.
@@ -171,7 +179,7 @@ def decode(node: Any, arrays: Mapping[str, Any], donor: Any = None) -> Any:
         case {"class": str(name), "arguments": dict(parts)}:
             known = donor.arguments() if type(donor).__name__ == name else {}
             arguments = {key: decode(part, arrays, known.get(key)) for key, part in parts.items()}
-            return _CLASSES[name](**arguments)
+            return CLASSES[name](**arguments)
         case {"foreign": str(name)}:
             if donor is None or _name(donor) != name:
                 raise ValueError(f"{name} is not where it was in the policy that was handed in")

@@ -1,6 +1,7 @@
 """Policies in JSON and back: the same structure, by a list of classes and nothing else."""
 
 import copy
+import inspect
 import json
 
 import jax
@@ -10,6 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+from mixts import bandit, inference, models
 from mixts.bandit import (
     GLMTS,
     GLMUCB,
@@ -17,10 +19,12 @@ from mixts.bandit import (
     HierTS,
     LinTS,
     LinUCB,
+    Policy,
     ThompsonSampling,
     UniformRandom,
 )
 from mixts.bandit.agent.storage.declaration import (
+    CLASSES,
     encode,
     fingerprint,
     foreign_parts,
@@ -28,8 +32,26 @@ from mixts.bandit.agent.storage.declaration import (
     rebuild,
 )
 from mixts.bandit.agent.storage.file import AgentFileError
-from mixts.inference import ClosedForm, Factored, Laplace, Nuts, Svi
-from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson, Sparse, glm, nonlinear
+from mixts.inference import (
+    Backend,
+    ClosedForm,
+    ExpectationPropagation,
+    Factored,
+    Laplace,
+    Nuts,
+    Svi,
+)
+from mixts.models import (
+    Bernoulli,
+    Gaussian,
+    Hierarchy,
+    Level,
+    Poisson,
+    Reward,
+    Sparse,
+    glm,
+    nonlinear,
+)
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.uniform(-1, 1, (4, 2))
@@ -50,6 +72,7 @@ POLICIES = {
     ),
     "factored": lambda: ThompsonSampling(Factored(glm(WEIGHTS, 2), means="joint", capacity=8)),
     "laplace": lambda: ThompsonSampling(Laplace(movies(Bernoulli()), sites="mle")),
+    "matched": lambda: ThompsonSampling(ExpectationPropagation(movies(Poisson()), sweep=False)),
     "counts": lambda: ThompsonSampling(Laplace(movies(Poisson()))),
     "link": lambda: ThompsonSampling(Laplace(nonlinear(WEIGHTS, 2, link=jnp.tanh))),
     "linear": lambda: LinTS(movies()),
@@ -221,3 +244,13 @@ def test_numbers_are_checked_like_a_users():
     name = ".backend.hierarchy.levels[1].cov"
     with pytest.raises(AgentFileError, match="every variance must be positive"):
         rebuild(node, arrays | {name: np.float32(-1.0)})
+
+
+@pytest.mark.parametrize(
+    ("package", "kind"), [(bandit, Policy), (inference, Backend), (models, Reward)]
+)
+def test_no_public_class_is_forgotten(package, kind):
+    """A file holds whatever is declared with public classes alone."""
+    public = (thing for thing in vars(package).values() if inspect.isclass(thing))
+    declared = {c.__name__ for c in public if issubclass(c, kind) and not inspect.isabstract(c)}
+    assert declared <= CLASSES.keys()
