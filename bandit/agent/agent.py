@@ -1,6 +1,7 @@
 """An agent behind an application: it chooses actions, and learns from rewards as they arrive."""
 
 import gc
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ from ...models.messages import short
 from ..policies.policy import Policy
 from .action_names import Position
 from .decisions import AgentError, Decision, Decisions, Label
+from .evidence_clock import as_clock
 from .inputs import are_many, as_id, as_ids, as_log, as_size, how_many_new
 from .knowledge import AgentKnowledge
-from .migration import check_all_are_kept, moved_state
+from .migration import check_all_are_kept, learn_again, moved_state
 from .node_names import NewNodes, NodeNames, as_new_nodes
 from .state import checked_settings, first_state
 from .storage.durable import recorded
@@ -51,6 +53,9 @@ class Agent(AgentKnowledge):
         forget: if given, a number in (0, 1]: all evidence is multiplied by it before the next
             observation, so that the agent follows a changing world (see `GaussianBackend.forget`).
         forget_every: forget only before every so many observations, which is cheaper.
+        half_life: if given, a positive number of seconds: evidence counts half when so much time has
+            passed, whatever was observed meanwhile, and whether or not the agent was running.
+        clock: what says the time in seconds, for `half_life`. It must go on while the agent is closed.
         posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
             its backend returns; by default the prior.
         data: `Data` to start from, conditioned on at once; it names actions by their numbers.
@@ -75,6 +80,8 @@ class Agent(AgentKnowledge):
         propensity_draws: int | None = None,
         forget: float | None = None,
         forget_every: int = 1,
+        half_life: float | None = None,
+        clock: Callable[[], float] = time.time,
         posterior: Any = None,
         data: Any = None,
     ):
@@ -83,8 +90,8 @@ class Agent(AgentKnowledge):
                 f"Agent: got {short(policy)}; expected a policy, such as "
                 "ThompsonSampling(ClosedForm(hierarchy))"
             )
-        settings = checked_settings(keep, propensity_draws, forget, forget_every)
-        self.start(first_state(policy, seed, labels, settings, posterior))
+        settings = checked_settings(keep, propensity_draws, forget, forget_every, half_life)
+        self.start(first_state(policy, seed, labels, settings, posterior), as_clock(clock))
         if data is not None:
             self._learn(*as_log(data, policy))
 
@@ -477,10 +484,10 @@ class Agent(AgentKnowledge):
             state = self.copied()
             if not partial:
                 check_all_are_kept(state)
-            moved, (contexts, actions, *seen) = moved_state(state, policy, labels)
-            agent = type(self).restore(moved)
-            if len(actions):
-                agent.update(contexts, Position(actions), *seen)
+            moved, observed = moved_state(state, policy, labels)
+            agent = type(self).restore(moved, clock=None)
+            learn_again(agent, observed)
+            agent.clock.now = self.clock.now
             parts = {name: part for name, part in vars(agent).items() if name != "recorder"}
             write(agent.copied)
             vars(self).update(parts)  # in one step: Control-C may come at any call

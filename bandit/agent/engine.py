@@ -19,6 +19,7 @@ from ...models import Hierarchy
 from ..policies.policy import Policy
 from . import growth
 from .decisions import AgentError
+from .evidence_clock import in_steps
 from .health import Health
 from .packing import packing_of
 from .programs import SERVING, Call, Packed, Programs, programs_for
@@ -49,6 +50,7 @@ _REWARDS = ""
 
 _SCORES, _OWN_SCORES, _UPDATE = Call("scores"), Call("scores", own=True), Call("update")
 _LOOKING = Call("copy_state"), Call("status")
+_DISCOUNT = Call("discount")
 
 
 class Engine:
@@ -82,6 +84,7 @@ class Engine:
         self.key = jnp.asarray(key)
         self._key_words = int(key[0]), int(key[1])
         self._draws = settings.propensity_draws or 0
+        self._has_half_life = settings.half_life is not None
         self.health, self.left_out = Health(), left_out
         forgetting = settings.forget, settings.forget_every
         programs = programs_for(packing_of(policy), packing_of(posterior), *forgetting)
@@ -116,10 +119,17 @@ class Engine:
         """The packed state: another object after every update."""
         return self._packed_state[0]
 
-    def posterior(self) -> Any:
-        """A copy of the policy's state: the next update changes the engine's in place."""
+    def posterior(self, factor: float = 1.0) -> Any:
+        """A copy of the policy's state: the next update changes the engine's in place.
+
+        With all evidence multiplied by a factor, where there is one.
+        """
         self.look()
-        return self._programs.unpack_state(self.packed_state)
+        state = self.packed_state
+        if factor != 1:
+            copy, discount = self._programs.copy_state(state), self._discount_by(factor)
+            state = self._programs.discount(self._policy, copy, *discount)
+        return self._programs.unpack_state(state)
 
     def status(self) -> Status:
         """The policy's status, and how many observations were left out."""
@@ -276,6 +286,26 @@ class Engine:
             else:
                 self._recover(packed_observations(first, contexts, actions, rewards, exposure))
 
+    def discount(self, factor: float) -> None:
+        """Multiply all evidence by a factor."""
+        if factor == 1:
+            return
+        self.look()  # the observations since the last sound state came before the discount
+        discount = zip(self._discount_by(factor))
+        self._packed_state[:] = map(
+            self._programs.discount, (self._policy,), self._packed_state, *discount
+        )
+        if self._is_sound():
+            self._good = self._programs.copy_state(self.packed_state)
+        else:
+            self._recover()
+
+    def _discount_by(self, factor: float) -> tuple[np.ndarray, np.int32]:
+        """What the program that discounts is called with, which is compiled if it was not."""
+        self._compile([_DISCOUNT])
+        each, steps = in_steps(factor)
+        return np.asarray(each, self.dtype), np.int32(steps)
+
     # Whether the state is sound.
 
     def look(self) -> None:
@@ -408,6 +438,7 @@ class Engine:
         if self._draws:
             calls.append(Call("scores_of_draws", padded_size(min(self._draws, self._max_rows))))
         with task("Agent.warm_up"):
+            calls += [_DISCOUNT] * self._has_half_life
             self._compile((*SERVING, *calls))
             self._is_compiled = True
             self._rehearse()

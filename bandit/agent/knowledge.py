@@ -1,5 +1,6 @@
-"""What an agent knows and tells: the part of it that changes nothing."""
+"""What an agent knows and tells: the part of it that changes nothing but by the time that passes."""
 
+import time
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..policies.policy import Policy
 from .action_names import ActionNames
 from .decisions import ActionProbabilities, AgentError, DecisionLog, Label
 from .engine import Engine
+from .evidence_clock import Clock, EvidenceClock
 from .inputs import Checks
 from .node_names import Names, NodeNames
 from .observations import ObservationLog
@@ -37,6 +39,7 @@ class AgentKnowledge(DurableAgent):
         observations: the newest observations that were learned from.
         settings: the agent's settings.
         made_with: the fingerprint of the policy it was made with.
+        clock: when evidence is discounted, where it has a half-life.
     """
 
     engine: Engine
@@ -47,15 +50,21 @@ class AgentKnowledge(DurableAgent):
     observations: ObservationLog
     settings: AgentSettings
     made_with: str
+    clock: EvidenceClock
 
     @classmethod
-    def restore(cls: type[SomeAgent], state: AgentState) -> SomeAgent:
-        """An agent that continues from a state as the one it was copied from would."""
+    def restore(
+        cls: type[SomeAgent], state: AgentState, clock: Clock | None = time.time
+    ) -> SomeAgent:
+        """An agent that continues from a state as the one it was copied from would.
+
+        Where evidence has a half-life, the clock says how much time has passed; without one none does.
+        """
         agent = cls.__new__(cls)
-        agent.start(state)
+        agent.start(state, clock)
         return agent
 
-    def start(self, state: AgentState) -> None:
+    def start(self, state: AgentState, clock: Clock | None) -> None:
         """Begin with a state: called once, when the agent is made."""
         left_out = state.counts["left_out"]
         self.engine = Engine(state.key, state.policy, state.posterior, state.settings, left_out)
@@ -67,6 +76,24 @@ class AgentKnowledge(DurableAgent):
         last = problem.actions.name if isinstance(problem, Hierarchy) else None
         self.nodes = NodeNames(state.nodes, last)
         self.checks = Checks(problem, self.engine.dtype, state.policy)
+        self.clock = EvidenceClock(state.settings.half_life, state.discounted_until, clock)
+        self.observations.moment = self.clock.until or 0.0
+
+    def pass_time(self) -> None:
+        """Discount evidence for the time that has passed, if that is due; the lock is held."""
+        due = self.clock.due()
+        if due is not None and self.trouble is None:
+            self.recorder.record("discount", **due._asdict())
+            self.discount(*due)
+
+    def discount(self, factor: float, until: float) -> None:
+        """Multiply all evidence by a factor, for the time that has passed until then."""
+        before = self.engine.packed_state
+        try:
+            self.engine.discount(factor)
+        finally:  # Control-C may come at any call
+            if factor == 1 or self.engine.packed_state is not before:
+                self.clock.until = self.observations.moment = until
 
     def copied(self) -> AgentState:
         """A copy of everything the agent knows, for whoever holds its lock."""
@@ -82,6 +109,7 @@ class AgentKnowledge(DurableAgent):
             counts=self._counted(),
             settings=self.settings,
             made_with=self.made_with,
+            discounted_until=self.clock.until,
         )
 
     @property
@@ -135,8 +163,9 @@ class AgentKnowledge(DurableAgent):
         for they may come back. See `summary` for those that may be chosen.
         """
         with self.recorder.reading():
-            known = self.engine.policy.posterior(self.engine.posterior())
-            return shown_posterior(known, self._shown())
+            due = self.clock.due()
+            state = self.engine.posterior() if due is None else self.engine.posterior(due.factor)
+            return shown_posterior(self.engine.policy.posterior(state), self._shown())
 
     @recorded
     def summary(self, context: Any = None, draws: int = 1000) -> pd.DataFrame:

@@ -1,17 +1,41 @@
 """An agent moved to another policy: the same actions and decisions, before any observation."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from ...models.messages import listed
 from ..policies.policy import Policy
+from .action_names import Position
 from .decisions import AgentError, Label
 from .inputs import labels_of
 from .state import AgentState, first_state
 
-__all__ = ["check_all_are_kept", "moved_state"]
+if TYPE_CHECKING:
+    from .agent import Agent
+
+__all__ = ["Observed", "check_all_are_kept", "learn_again", "moved_state"]
+
+
+class Observed(NamedTuple):
+    """What another policy is to learn from.
+
+    Attributes:
+        contexts: (n, d).
+        actions: (n,) their positions.
+        rewards: (n,).
+        exposure: (n,).
+        moments: (n,) up to what time evidence had been discounted when each was learned.
+        until: up to what time it was discounted last, or None.
+    """
+
+    contexts: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    exposure: np.ndarray
+    moments: np.ndarray
+    until: float | None
 
 
 def check_all_are_kept(state: AgentState) -> None:
@@ -32,14 +56,11 @@ def check_all_are_kept(state: AgentState) -> None:
         )
 
 
-def moved_state(
-    state: AgentState, policy: Policy, labels: Any
-) -> tuple[AgentState, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+def moved_state(state: AgentState, policy: Policy, labels: Any) -> tuple[AgentState, Observed]:
     """The state of an agent of another policy with the same actions, decisions and random key.
 
     Actions are matched by label, or by position where the agent has no labels; those that the policy
-    has besides are new. Nothing is learned yet: what there is to learn from, contexts (n, d), positions
-    (n,), rewards (n,) and their exposure (n,), is returned beside it.
+    has besides are new. Nothing is learned yet: what there is to learn from is returned beside it.
     """
     old, new = state.policy.problem, policy.problem
     _check_same_contexts(old, new)
@@ -53,8 +74,34 @@ def moved_state(
     decisions.actions = np.maximum(places[decisions.actions], 0).astype(np.int32)
     counts = state.counts | {"observations": 0, "left_out": 0}
     contexts, actions, rewards, exposure = state.observations.newest()
-    moved = fresh._replace(is_open=is_open, decisions=decisions, counts=counts)
-    return moved, (contexts, places[actions].astype(np.int32), rewards, exposure)
+    moments, until = state.observations.newest_moments(), state.discounted_until
+    moved = fresh._replace(
+        is_open=is_open,
+        decisions=decisions,
+        counts=counts,
+        discounted_until=float(moments[0]) if len(moments) and until is not None else until,
+    )
+    actions = places[actions].astype(np.int32)
+    return moved, Observed(contexts, actions, rewards, exposure, moments, until)
+
+
+def learn_again(agent: "Agent", observed: Observed) -> None:
+    """Learn from observations at the moments they were learned at, with the discounts in between."""
+    *columns, moments, until = observed
+    starts = np.flatnonzero(np.diff(moments, prepend=np.nan))
+    stops = np.append(starts, len(moments))[1:]
+    for start, stop in zip(starts, stops, strict=True):
+        _pass_time(agent, float(moments[start]))
+        contexts, actions, *seen = (column[start:stop] for column in columns)
+        agent.update(contexts, Position(actions), *seen)
+    if until is not None:
+        _pass_time(agent, until)
+
+
+def _pass_time(agent: "Agent", until: float) -> None:
+    due = agent.clock.due_at(until, least=0.0)
+    if due is not None:
+        agent.discount(*due)
 
 
 def _check_same_contexts(old: Any, new: Any) -> None:

@@ -20,10 +20,13 @@ class ObservationLog(Ring):
         actions: (room,) its position.
         rewards: (room,).
         exposure: (room,) how many rewards each stands for.
+        moments: (room,) up to what time, by the agent's clock, evidence had been discounted when each was
+            learned; zero where evidence has no half-life.
         times: (K,) how often each action was observed, kept or not. A list: adding one to an entry of an
             array takes several times as long.
         made: how many observations there have been so far.
         from_prior: whether they are all that was learned: the agent did not start from a posterior.
+        moment: what `moments` of the next one will be.
     """
 
     keep: int
@@ -31,10 +34,12 @@ class ObservationLog(Ring):
     actions: np.ndarray
     rewards: np.ndarray
     exposure: np.ndarray
+    moments: np.ndarray
     times: list[int]
     made: int = 0
     from_prior: bool = True
-    names = ("contexts", "actions", "rewards", "exposure")
+    moment: float = 0.0
+    names = ("contexts", "actions", "rewards", "exposure", "moments")
     blank = {"exposure": 1}  # noqa: RUF012 (never changed)
 
     @staticmethod
@@ -42,7 +47,8 @@ class ObservationLog(Ring):
         """A log without observations of K actions, with room for the first."""
         room = min(keep, FIRST_ROOM)
         columns = np.zeros(room, np.int32), np.zeros(room, dtype), np.ones(room, dtype)
-        return ObservationLog(keep, np.zeros((room, dim), dtype), *columns, [0] * K)
+        contexts, moments = np.zeros((room, dim), dtype), np.zeros(room)
+        return ObservationLog(keep, contexts, *columns, moments, [0] * K)
 
     def append(
         self, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray, exposure: np.ndarray
@@ -66,7 +72,7 @@ class ObservationLog(Ring):
 
     def _write(self, rows: Any, context: Any, action: Any, reward: Any, exposure: Any) -> None:
         self.contexts[rows], self.actions[rows], self.rewards[rows] = context, action, reward
-        self.exposure[rows] = exposure
+        self.exposure[rows], self.moments[rows] = exposure, self.moment
 
     def make_room_for_actions(self, K: int) -> None:
         """Count K actions, of which the last have not been observed yet."""
@@ -76,6 +82,10 @@ class ObservationLog(Ring):
         """The observations that are kept, the oldest first, with their exposure."""
         rows = self.kept() % self.room
         return self.contexts[rows], self.actions[rows], self.rewards[rows], self.exposure[rows]
+
+    def newest_moments(self) -> np.ndarray:
+        """`moments` of the observations that are kept, the oldest first."""
+        return self.moments[self.kept() % self.room]
 
     def copy(self) -> "ObservationLog":
         """The same observations in new arrays."""

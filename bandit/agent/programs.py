@@ -52,8 +52,8 @@ SERVING = tuple(map(Call, ("scores", "update", "copy_state", "status")))
 class Programs:
     """Compiled functions for policies and states of one structure.
 
-    A packed state that goes through `update` or `update_many` cannot be used afterwards. Before every
-    `forget_every`-th observation all evidence is multiplied by `forget`, unless that is None.
+    A packed state that goes through `update`, `update_many` or `discount` cannot be used afterwards. Before
+    every `forget_every`-th observation all evidence is multiplied by `forget`, unless that is None.
 
     Attributes:
         compiled: what was compiled so far.
@@ -82,6 +82,7 @@ class Programs:
         self.update = jit(self._update, donate_argnums=1)
         self.update_many = jit(self._update_many, donate_argnums=1)
         self.condition = jit(self._condition)
+        self.discount = jit(self._discount, donate_argnums=1)
         self.update_while_sound = jit(self._update_while_sound)
 
     def compile(self, calls: Iterable[Call] = SERVING) -> None:
@@ -116,6 +117,7 @@ class Programs:
             "update": (policy, state, row),
             "update_many": (policy, state, *one, *rows),
             "condition": (policy, state, *rows),
+            "discount": (policy, state, array(), one[1]),
             "update_while_sound": (policy, state, one[1], array(n, *row.shape, dtype=jnp.uint32)),
         }[call.program]
 
@@ -220,6 +222,12 @@ class Programs:
 
         known, left_out = jax.lax.fori_loop(0, n, one, (before, jnp.int32(0)))
         return self.state.pack(known), left_out
+
+    def _discount(self, policy: Packed, state: Packed, factor: Array, steps: Array) -> Packed:
+        """The state with all evidence multiplied by a factor, so many times."""
+        unpacked, before = self._unpack(policy, state)
+        after = jax.lax.fori_loop(0, steps, lambda _, s: unpacked.forget(s, factor), before)
+        return self.state.pack(after)
 
     def _forget(self, policy: Policy, state: Any, number: Array) -> Any:
         """The state in which observation `number` is added: with the evidence so far discounted."""

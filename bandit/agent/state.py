@@ -10,8 +10,10 @@ from ...inference.buffer import buffers_in
 from ...inference.random import fused_key
 from ...models import Hierarchy
 from ...models.arrays import as_count
+from ...models.messages import short
 from ..policies.policy import Policy
 from .decisions import DecisionLog, Label
+from .evidence_clock import as_half_life
 from .inputs import as_factor, labels_of
 from .node_names import Names, NodeNames
 from .observations import ObservationLog
@@ -52,10 +54,11 @@ class AgentSettings(NamedTuple):
     propensity_draws: int | None = None
     forget: float | None = None
     forget_every: int = 1
+    half_life: float | None = None
 
 
 def checked_settings(
-    keep: Any, propensity_draws: Any, forget: Any, forget_every: Any
+    keep: Any, propensity_draws: Any, forget: Any, forget_every: Any, half_life: Any = None
 ) -> AgentSettings:
     """Settings as an agent can use them, or an error that says what is wrong."""
     counts = {"keep": keep, "propensity_draws": propensity_draws, "forget_every": forget_every}
@@ -64,7 +67,12 @@ def checked_settings(
             counts[name] = as_count(count, f"Agent {name}")
             if counts[name] > _MOST:
                 raise ValueError(f"Agent {name} is {count}; expected {_MOST:,} at most")
-    return AgentSettings(**counts, forget=as_factor(forget))
+    if forget is not None and half_life is not None:
+        raise ValueError(
+            f"Agent forget is {short(forget)} and half_life is {short(half_life)}; expected one of them: "
+            "forget discounts evidence before each observation, half_life by the clock"
+        )
+    return AgentSettings(**counts, forget=as_factor(forget), half_life=as_half_life(half_life))
 
 
 class AgentState(NamedTuple):
@@ -84,6 +92,8 @@ class AgentState(NamedTuple):
         settings: the agent's settings.
         made_with: the `fingerprint` of the policy that the agent was made with, before any action was
             added to it.
+        discounted_until: where evidence has a half-life, up to what time it has been discounted, by the
+            agent's clock; None begins when the agent does.
 
     Example:
         >>> from mixts.bandit import Agent, UniformRandom
@@ -104,6 +114,7 @@ class AgentState(NamedTuple):
     counts: dict[str, int]
     settings: AgentSettings
     made_with: str
+    discounted_until: float | None = None
 
 
 def first_state(
@@ -117,8 +128,8 @@ def first_state(
         posterior = policy.init(jax.random.fold_in(key, _KEY_OF_POLICY))
     else:
         posterior = _own(policy, posterior)
-    if settings.forget is not None:
-        policy.forget(posterior, settings.forget)  # raises at once if the policy cannot
+    if settings.forget is not None or settings.half_life is not None:
+        policy.forget(posterior, settings.forget or 0.5)  # raises at once if the policy cannot
     return AgentState(
         key=np.asarray(jax.random.key_data(key)),
         # Labels are kept apart: agents that differ in them alone share their compiled programs.

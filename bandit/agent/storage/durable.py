@@ -1,6 +1,7 @@
 """Agents that outlive their process: saved to a file and loaded, or kept in a folder."""
 
 import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from ....models.arrays import as_count
 from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
+from ..evidence_clock import Clock, EvidenceClock, as_clock
 from ..inputs import labels_of
 from ..state import STARTED_FROM, AgentSettings, AgentState
 from .file import AgentFileError
@@ -102,6 +104,7 @@ def recorded(method: Method) -> Method:
         else:
             with recorder.lock:
                 try:
+                    agent.pass_time()
                     result = method(agent, *args, **kwargs)
                 except AgentError as error:
                     recorder.refuse(error)
@@ -117,6 +120,7 @@ def recorded(method: Method) -> Method:
         with recorder.lock:
             before = folder.journal.number
             try:
+                agent.pass_time()
                 result = method(agent, *args, **kwargs)
             except AgentError as error:
                 recorder.refuse(error)
@@ -139,9 +143,11 @@ class DurableAgent(ABC):
 
     Attributes:
         recorder: its lock, its counts and the folder that changes are written to.
+        clock: what time is left out while changes are made again.
     """
 
     recorder: Recorder
+    clock: EvidenceClock
 
     @abstractmethod
     def copied(self) -> AgentState:
@@ -154,8 +160,14 @@ class DurableAgent(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls: type[SomeAgent], state: AgentState) -> SomeAgent:
+    def restore(
+        cls: type[SomeAgent], state: AgentState, clock: Clock | None = time.time
+    ) -> SomeAgent:
         """An agent that continues from a state as the one it was copied from would."""
+
+    @abstractmethod
+    def pass_time(self) -> None:
+        """Do what is due since the last call; the lock is held."""
 
     @abstractmethod
     def redo(self, change: str, arguments: dict[str, Any]) -> None:
@@ -166,7 +178,13 @@ class DurableAgent(ABC):
         write_state(path, self.state())
 
     @classmethod
-    def load(cls: type[SomeAgent], path: Any, policy: Policy | None = None) -> SomeAgent:
+    def load(
+        cls: type[SomeAgent],
+        path: Any,
+        policy: Policy | None = None,
+        *,
+        clock: Clock = time.time,
+    ) -> SomeAgent:
         """The agent that `save` wrote: it makes exactly the decisions that one would have made.
 
         A file that is damaged, foreign, of another version, of another precision or of another policy
@@ -176,8 +194,9 @@ class DurableAgent(ABC):
             path: the file.
             policy: what the agent was made with. Needed only where the policy has parts that a file
                 cannot hold: a link or a program of the user's own, learned weights, ...
+            clock: as in `Agent`. The time since the agent was saved counts.
         """
-        return cls.restore(read_state(path, policy))
+        return cls.restore(read_state(path, policy), as_clock(clock))
 
     @classmethod
     def open(
@@ -188,6 +207,7 @@ class DurableAgent(ABC):
         *,
         fsync: bool = True,
         snapshot_every: int = 20_000,
+        clock: Clock = time.time,
         **settings: Any,
     ) -> SomeAgent:
         """The agent that is kept in a folder; it is made if there is none.
@@ -206,6 +226,7 @@ class DurableAgent(ABC):
                 of the process, but the latest perhaps not a loss of power.
             snapshot_every: after how many changes to write a snapshot of the whole state, so that
                 opening the agent has no more than so many to make again.
+            clock: as in `Agent`. The time for which the agent was closed counts.
             settings: further arguments of `Agent`. Those of an agent that is there must agree, but for
                 what it started from, `posterior` and `data`, which it knows.
         """
@@ -216,12 +237,13 @@ class DurableAgent(ABC):
             if state is not None:
                 if policy is not None:
                     _check_agree(state, folder, policy, seed, settings)
-                agent = cls.restore(state)
+                agent = cls.restore(state, clock=None)  # time passes as the journal says
                 agent.recorder.is_silent = True  # the first call says what there is to warn of
                 kept.replay(agent.redo)
                 agent.recorder.is_silent = False
+                agent.clock.now = as_clock(clock)
             elif policy is not None:
-                agent = cls(policy, seed, **settings)  # pyright: ignore[reportCallIssue]
+                agent = cls(policy, seed, clock=clock, **settings)  # pyright: ignore[reportCallIssue]
                 kept.begin(agent.state())
             else:
                 raise kept.no_agent()

@@ -36,7 +36,10 @@ from .snapshot import read_state, write_state
 __all__ = ["AgentFolder", "repeat"]
 
 _CHANGES = frozenset(
-    ["decide", "update", "reward", "add_actions", "remove_actions", "reopen_actions", "reserve"]
+    (
+        *("decide", "update", "reward", "discount", "reserve"),
+        *("add_actions", "remove_actions", "reopen_actions"),
+    )
 )
 _KEPT = 2  # snapshots
 

@@ -66,6 +66,7 @@ def to_file(state: AgentState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "made": decisions.made,
         "observed": observations.made,
         "from_prior": observations.from_prior,
+        "discounted_until": encode(state.discounted_until),
     }
     arrays = {
         path + name: _plain(array)
@@ -161,6 +162,7 @@ def _state(
         counts={name: _count(header["counts"][name]) for name in COUNTED},
         settings=settings,
         made_with=str(header["made_with"]),
+        discounted_until=_time(header["discounted_until"]),
     )
 
 
@@ -226,4 +228,11 @@ def _checked(array: np.ndarray, shape: tuple[int, ...], dtype: Any, name: str) -
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _time(node: Any) -> float | None:
+    value = decode(node, {})
+    if value is not None and not (isinstance(value, float) and np.isfinite(value)):
+        raise ValueError(f"{value!r} is no time")
     return value
