@@ -1,15 +1,16 @@
 """What is being done, for whoever waits: a line on stderr for all that takes longer than two seconds."""
 
+import inspect
 import os
 import sys
 import textwrap
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -39,10 +40,19 @@ class Task:
         total: how much there is to do; None if that is not known.
         unit: what is counted.
         shown: whether to show it from the start (True), never (False), or after two seconds (None).
+        caller: the call of the function, on this thread, that does it.
     """
 
-    def __init__(self, words: str, total: int | None, unit: str, shown: bool | None):
+    def __init__(
+        self,
+        words: str,
+        total: int | None,
+        unit: str,
+        shown: bool | None,
+        caller: FrameType | None,
+    ):
         self.total, self.unit, self.shown = total, unit, shown
+        self._caller, self._thread = caller, threading.get_ident()
         self.say(words)
         self.done = 0
         self.compiling = False
@@ -59,6 +69,19 @@ class Task:
         """So much more is done; may be called from any thread."""
         with self._counting:
             self.done += more
+
+    def is_under_way(self) -> bool:
+        """Whether the function that does it still runs.
+
+        An interrupt may come at any moment, also before a task could be closed; whoever caught it may
+        keep its traceback, and so all its variables, for ever.
+        """
+        if self._caller is None:
+            return False
+        running = sys._current_frames().get(self._thread)
+        while running is not None and running is not self._caller:
+            running = running.f_back
+        return running is not None
 
     def show(self, detail: str = "") -> None:
         """Draw it as it stands: over its last line where someone watches, else in a new one."""
@@ -77,6 +100,7 @@ class Task:
 
     def close(self) -> None:
         """Leave the last line of a bar, and nothing of a task without one."""
+        self._caller = None  # which refers to this object
         if self._bar is not None:
             self.show()
             self._bar.close()
@@ -114,9 +138,13 @@ def task(
     """Meanwhile `words` are under way; see `Task`. What a task that is not shown contains is not either."""
     if sys.stderr is None or (shown is None and (_is_hidden() or os.environ.get(VARIABLE) == "0")):
         shown = False
-    here, around = Task(words, total, unit, shown), _around.get()
+    caller = inspect.currentframe()
+    for _ in range(2):  # out of this generator, and out of contextlib
+        caller = caller and caller.f_back
+    here, around = Task(words, total, unit, shown, caller), _container()
+    del caller
     try:
-        _around.set(weakref.ref(here))
+        _around.set(here)
         if shown is not False:
             _watch.enter(here)
         yield here
@@ -136,26 +164,28 @@ def reported(method: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-# The task that contains what is done now; see `_Watch` for why it is not kept alive.
-_around: ContextVar[weakref.ref[Task] | None] = ContextVar("around", default=None)
+# The task that contains what is done now.
+_around: ContextVar[Task | None] = ContextVar("around", default=None)
+
+
+def _container() -> Task | None:
+    around = _around.get()
+    return around if around is not None and around.is_under_way() else None
 
 
 def _is_hidden() -> bool:
-    around = _around.get()
-    container = around and around()
+    container = _container()
     return container is not None and container.shown is False
 
 
 class _Watch:
     """The tasks under way, and a thread that shows the oldest of them as time goes by.
 
-    Compiling gives no sign of life by itself, so somebody else has to look at the clock. Tasks are not
-    kept alive here: an interrupt may come at any moment, also before `leave`, and a task that nobody
-    works on is over.
+    Compiling gives no sign of life by itself, so somebody else has to look at the clock.
     """
 
     def __init__(self):
-        self._entered: list[weakref.ref[Task]] = []
+        self._entered: list[Task] = []
         self.lock = threading.Lock()
         self.some = threading.Event()
         self.thread: threading.Thread | None = None
@@ -163,22 +193,22 @@ class _Watch:
     @property
     def tasks(self) -> list[Task]:
         """The tasks under way, the oldest first."""
-        return [here for entered in self._entered if (here := entered()) is not None]
+        return [here for here in self._entered if here.is_under_way()]
 
     def enter(self, here: Task) -> None:
         with self.lock:
-            self._entered = [weakref.ref(other) for other in [*self.tasks, here]]
+            self._entered = [*self.tasks, here]
             if self.thread is None or not self.thread.is_alive():
                 self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
                 self.thread.start()
-            if here.shown and len(self.tasks) == 1:
+            if here.shown and len(self._entered) == 1:
                 self._look()
         self.some.set()
 
     def leave(self, here: Task) -> None:
         with self.lock:
-            if here in self.tasks:
-                self._entered = [weakref.ref(other) for other in self.tasks if other is not here]
+            if here in self._entered:
+                self._entered = [other for other in self._entered if other is not here]
                 with suppress(Exception):  # such as that stderr is closed: work goes on
                     here.close()
 
@@ -192,7 +222,7 @@ class _Watch:
 
     def _look(self) -> bool:
         """Show what is under way, if it has taken long enough; whether anything is."""
-        tasks = self.tasks
+        self._entered = tasks = self.tasks
         if not tasks:
             return False
         first, last = tasks[0], tasks[-1]

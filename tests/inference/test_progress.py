@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import threading
 import time
 
 import jax
@@ -145,6 +146,43 @@ def test_an_interrupt_at_any_moment_ends_the_task(capsys):
         with task("after it"):
             wait_for("after it", capsys)
     assert call > 10
+
+
+def test_an_interrupt_whose_traceback_is_kept_ends_the_task_too(capsys):
+    """As where it lies in a cycle of objects that the garbage collector was told to leave alone."""
+    kept = []
+
+    def work():
+        progress._watch.leave = interrupt
+        with task("interrupted", shown=False), task("a part", shown=True):
+            pass
+
+    def interrupt(here):
+        del progress._watch.leave
+        raise KeyboardInterrupt
+
+    try:
+        work()
+    except KeyboardInterrupt as error:
+        kept.append(error)
+    assert not progress._watch.tasks
+    with task("after it"):
+        wait_for("after it", capsys)
+    assert "a part" not in capsys.readouterr().err
+
+
+def test_a_task_of_another_thread_is_shown(capsys):
+    """Its function is looked for among the calls of its own thread."""
+
+    def work():
+        with task("in a thread"):
+            wait_for("in a thread", capsys)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not progress._watch.tasks
 
 
 def wait_for(words: str, capsys) -> None:
