@@ -1,6 +1,7 @@
 """Fixtures and settings shared by every test."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,23 +42,50 @@ QUICK_TO_COMPILE = [
 ]
 
 
+# What remains of that time is spent once: compiled programs are kept between runs, and shared by the
+# processes of one. JAX has no limit of their size that does not read the whole folder at every write.
+PROGRAMS = {
+    "jax_compilation_cache_dir": "",
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    "jax_compilation_cache_max_size": -1,
+}
+MOST_BYTES = 2**30
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how programs are compiled, here and in the processes that tests start."""
+    """Choose how programs are compiled and where they are kept, also in processes that tests start."""
     if config.getoption("markexpr") != "slow":
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE])
+    programs = config.cache.mkdir("programs")
+    if not hasattr(config, "workerinput") and folder_size(programs) > MOST_BYTES:
+        shutil.rmtree(programs)
+    PROGRAMS["jax_compilation_cache_dir"] = str(programs)
+    os.environ.update({name.upper(): str(value) for name, value in PROGRAMS.items()})
+    keep_programs_here()
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def keep_programs_here() -> None:
+    """Let JAX keep compiled programs in the folder of the tests, in this process."""
+    for name, value in PROGRAMS.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_programs_in_memory() -> Iterator[None]:
     """Let go of compiled programs before the process has more pieces of memory than Linux allows.
 
-    Every program takes a few of 65,530, and XLA crashes when there are no more. A folder for programs
-    that a test has named is left as well: a process keeps to it otherwise.
+    Every program takes a few of 65,530, and XLA crashes when there are no more. Another folder for
+    programs that a test has named is left as well: a process keeps to it otherwise.
     """
     yield
-    if jax.config.values["jax_compilation_cache_dir"]:
-        jax.config.update("jax_compilation_cache_dir", None)
-        compilation_cache.reset_cache()
+    keep_programs_here()
     pieces = Path("/proc/self/maps")
     if pieces.exists() and len(pieces.read_bytes().splitlines()) > 30_000:
         jax.clear_caches()

@@ -48,7 +48,8 @@ def tiny(**given) -> Figure:
 
 def start(out: Path, cache: Path) -> subprocess.Popen:
     """Play the tiny figure in a process of its own."""
-    quickly = {"MIXTS_CACHE": str(cache), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    quickly = {"JAX_COMPILATION_CACHE_DIR": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    quickly["MIXTS_CACHE"] = str(cache)
     return subprocess.Popen(
         [sys.executable, "-c", PLAY, str(out), str(Path(__file__).parent)],
         env={**os.environ, **quickly},

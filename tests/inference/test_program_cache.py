@@ -10,13 +10,19 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from mixts.inference import program_cache
 from mixts.inference.program_cache import VARIABLE, cache_folder, compile_cache
 
 FOLDER = "jax_compilation_cache_dir"
 SECONDS = "jax_persistent_cache_min_compile_time_secs"
-BYTES = "jax_compilation_cache_max_size"
+USUAL = {
+    FOLDER: None,
+    SECONDS: 1.0,
+    "jax_compilation_cache_max_size": -1,
+    "jax_persistent_cache_min_entry_size_bytes": 0,
+}
 
 # Everything that is compiled counts, however quickly, so that no clock has a say.
 PLAY = """
@@ -112,12 +118,17 @@ def test_nor_do_chains_nor_what_judges_posteriors(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def settings():
-    """JAX's own settings, as they were."""
-    before = {name: getattr(jax.config, name) for name in (FOLDER, SECONDS, BYTES)}
-    yield before
-    for name, value in before.items():
+def settings(monkeypatch):
+    """JAX's settings as a user finds them, here and in other processes, in place of those of the tests."""
+    tests = {name: getattr(jax.config, name) for name in USUAL}
+    for name, value in USUAL.items():
+        monkeypatch.delenv(name.upper(), raising=False)
         jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield USUAL
+    for name, value in tests.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 def test_settings_hold_inside_only(tmp_path, monkeypatch, settings):

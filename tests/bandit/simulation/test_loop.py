@@ -32,7 +32,7 @@ from mixts.bandit import (
     told_truth,
 )
 from mixts.bandit.simulation import loop
-from mixts.inference import ClosedForm, Laplace, Nuts, Status, TroubleWarning, program_cache
+from mixts.inference import ClosedForm, Laplace, Nuts, Status, TroubleWarning
 from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson
 from sampling import common_taste, common_taste_hierarchy, unoptimised
 
@@ -41,15 +41,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::mixts.inference.TroubleWarning"
 
 PROBLEM = SyntheticProblem(4, 2, 3)
 HORIZON, RUNS, KEY = 12, 7, 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """These tests mostly compile: let them share what they compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIXTS_CACHE", str(tmp_path_factory.mktemp("programs")))
-        patch.setattr(program_cache, "WORTH_KEEPING", 0)
-        yield
 
 
 # Policies and problems ---------------------------------------------------------------------------
