@@ -1,7 +1,9 @@
 """What the world may look like: hierarchies declared by a user, as NumPyro programs."""
 
+from .covariance_laws import LKJCovariance
 from .data import Data
 from .hierarchy import Hierarchy
+from .kernels import AR1, GaussianProcess, Graph, Kernel, Relationship
 from .level import Level
 from .paper_models import finer, glm, linear, mab, nonlinear, three_level
 from .reward_families import Binomial, NegativeBinomial, Ordinal, Probit, StudentT
@@ -12,16 +14,22 @@ from .unknowns import Unknowns
 from .weights import Sparse
 
 __all__ = [
+    "AR1",
     "Bernoulli",
     "Binomial",
     "Data",
     "Gaussian",
+    "GaussianProcess",
+    "Graph",
     "Hierarchy",
+    "Kernel",
+    "LKJCovariance",
     "Level",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
     "Probit",
+    "Relationship",
     "Reward",
     "Sparse",
     "StudentT",

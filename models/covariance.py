@@ -8,7 +8,7 @@ written: a variance shared by a million vectors is one number.
 A user writes arrays; `as_covariance` makes an operator of any of them, and everything else asks that.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,9 +22,11 @@ from .arrays import is_concrete
 __all__ = [
     "Covariance",
     "Joint",
+    "Kronecker",
     "Precision",
     "as_covariance",
     "check_covariance",
+    "check_positive_definite",
     "variance_of_each",
 ]
 
@@ -165,6 +167,48 @@ class Joint(Covariance):
         return self.scale_tril().reshape(size, self.dim, size * self.dim)
 
 
+class Kronecker(Covariance):
+    """A kernel over the vectors times the covariance of one: `cov(z_k, z_l) = C_kl V`.
+
+    Attributes:
+        values: `V`, (), (dim,) or (dim, dim).
+        across: (size, size), the lower Cholesky factor of `C`.
+        kernel: the kernel in a few words.
+    """
+
+    across: Array
+    kernel: str = eqx.field(static=True)
+    is_joint = True
+    form = "joint cov"
+
+    def _tril(self) -> Float[Array, "d d"]:
+        """The root of `V`."""
+        return as_covariance(self.values, 1, self.dim).scale_tril()
+
+    def matrices(self) -> Float[Array, "n n"]:
+        return jnp.kron(
+            self.across @ self.across.T, as_covariance(self.values, 1, self.dim).matrices()
+        )
+
+    def scale_tril(self) -> Float[Array, "n n"]:
+        return jnp.kron(self.across, self._tril())
+
+    def roots(self, size: int, *, of_precision: bool = False) -> Float[Array, "size d d"]:
+        # Diagonal blocks of the covariance are `C_kk V`, those of the precision `(C^-1)_kk V^-1`.
+        root = self.across
+        if of_precision:
+            root = solve_triangular(root, jnp.eye(size, dtype=root.dtype), lower=True).T
+        lengths = jnp.linalg.norm(root, axis=1)
+        share = 1 / lengths if of_precision else lengths
+        return share[:, None, None] * self._tril()
+
+    def joint_root(self, size: int) -> Float[Array, "size d n"]:
+        return self.scale_tril().reshape(size, self.dim, size * self.dim)
+
+    def describe(self) -> str:
+        return f"{as_covariance(self.values, 1, self.dim).describe()}, {self.kernel}"
+
+
 def as_covariance(cov: Array, size: int, dim: int) -> Covariance:
     """The operator of a covariance: the only place that tells the forms apart."""
     if cov.ndim <= 1:
@@ -200,10 +244,12 @@ def check_covariance(cov: Array, size: int, dim: int, *, has_parents: bool, what
             f"(this level has {size} vectors, dim is {dim})"
         )
     if is_concrete(cov):
-        _check_positive_definite(np.asarray(cov, dtype=np.float64), jnp.finfo(cov.dtype), what)
+        check_positive_definite(cov, what)
 
 
-def _check_positive_definite(cov: np.ndarray, precision: Any, what: str) -> None:
+def check_positive_definite(values: Array, what: str) -> None:
+    """Refuse variances that are not positive, and matrices that are not symmetric and positive definite."""
+    cov, precision = np.asarray(values, dtype=np.float64), jnp.finfo(values.dtype)
     if cov.ndim <= 1:
         if (cov <= 0).any():
             raise ValueError(

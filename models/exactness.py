@@ -16,7 +16,10 @@ class Obstacle(Enum):
     """What prevents a closed form; the value is the reason in words."""
 
     FAMILY = "has a family of its own"
+    MEAN = "learns its mean"
     SCALE = "learns its scale"
+    COV = "learns its covariance"
+    KERNEL = "learns its kernel"
     WEIGHTS = "learns its weights"
     LINK = "has a link"
     NOISE = "the reward's noise is learned"

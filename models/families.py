@@ -74,12 +74,7 @@ def check_family_shape(level: "Level", dim: int) -> None:
     """Call the family abstractly: it must return a distribution of the level's vectors."""
     family: Any = level.family
     here = f"level '{level.name}': family(loc, scale_tril)"
-    if level.scale is None:
-        covariance = level.covariance(dim)
-        tril, joint, diagonal = covariance.scale_tril(), covariance.is_joint, covariance.is_diagonal
-    else:
-        tril = jnp.broadcast_to(jnp.eye(dim), (*level.scale.shape()[:-1], dim, dim))
-        joint, diagonal = False, True
+    tril, joint, diagonal = _form_of_root(level, dim)
     shape = (level.size * dim,) if joint else (level.size, dim)
     returned = []
 
@@ -109,14 +104,35 @@ def check_family_shape(level: "Level", dim: int) -> None:
         )
 
 
+def _form_of_root(level: "Level", dim: int) -> tuple[Array, bool, bool]:
+    """A root of the form that the family is given, whether it is joint, and whether diagonal."""
+    if not level.learns_spread:
+        covariance = level.covariance(dim)
+        return covariance.scale_tril(), covariance.is_joint, covariance.is_diagonal
+    if level.kernel is not None:
+        return jnp.eye(level.size * dim), True, False
+    if isinstance(level.scale, Distribution):
+        own = level.scale.shape()[:-1]
+        return jnp.broadcast_to(jnp.eye(dim), (*own, dim, dim)), False, True
+    return jnp.eye(dim), False, level.scale is not None
+
+
 def is_centered_by_default(level: "Level") -> bool:
     """Whether the program samples the vectors themselves, unless the user says otherwise."""
-    if level.scale is None or level.family is None:
-        return level.scale is None
-    # The dimension is not known yet: a scale of one number fits any.
-    dim = level.scale.shape()[-1] if level.scale.shape() else 2
+    if not level.learns_spread or level.family is None:
+        return not level.learns_spread
+    # The dimension is not known yet, where no law has it: those of one number fit any.
+    dim, shape = 2, getattr(level.scale, "shape", tuple)()
+    if isinstance(level.scale, tuple):
+        dim = len(level.scale)
+    elif isinstance(level.cov, Distribution):
+        dim = level.cov.event_shape[-1]
+    elif shape:
+        dim = shape[-1]
     try:
-        return not _is_location_scale(level.family, (level.size, dim), diagonal=True)
+        tril, joint, diagonal = _form_of_root(level, dim)
+        vectors = (len(tril),) if joint else (level.size, dim)
+        return not _is_location_scale(level.family, vectors, diagonal)
     except Exception:  # reported by `check`, once there is a dimension to try it with
         return True
 

@@ -6,13 +6,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import Distribution, ExpandedDistribution, Independent
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    Independent,
+    MultivariateNormal,
+    Normal,
+)
 from numpyro.distributions.constraints import is_dependent
 
 from .arrays import is_concrete
 from .messages import short
 
-__all__ = ["as_one_event", "check_parameters", "check_positive_law", "law_name"]
+__all__ = [
+    "as_one_event",
+    "check_law_within",
+    "check_parameters",
+    "check_positive_law",
+    "check_real_law",
+    "is_gaussian",
+    "law_name",
+]
+
+_POWERS = range(-6, 7)  # of ten: how far outside its limits a law is tried
 
 
 def law_name(law: Distribution) -> str:
@@ -55,14 +71,60 @@ def check_positive_law(law: Any, shapes: list[tuple[int, ...]], what: str) -> No
             f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
         )
     check_parameters(law, what)
-    below_zero = [-(10.0**power) for power in range(-6, 7)]
-    with jax.ensure_compile_time_eval():
-        inside = [law.support(jnp.full(law.shape(), value)) for value in below_zero]
-    if any(is_concrete(answer) and np.asarray(answer).any() for answer in inside):
+    if _can_be(law, [-(10.0**power) for power in _POWERS]):
         raise ValueError(
             f"{what} ~ {law_name(law)} can be negative; a standard deviation needs a "
             "distribution on positive numbers, such as HalfNormal or HalfCauchy"
         )
+
+
+def check_law_within(
+    law: Distribution, shapes: list[tuple[int, ...]], low: float, high: float, what: str
+) -> None:
+    """Refuse a law of another shape, or of numbers that are not all between two ends."""
+    if law.shape() not in shapes:
+        raise ValueError(
+            f"{what}: the distribution has shape {law.shape()}; "
+            f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
+        )
+    check_parameters(law, what)
+    steps = [10.0**power for power in _POWERS]
+    outside = [low - step for step in steps if np.isfinite(low)]
+    outside += [high + step for step in steps if np.isfinite(high)]
+    if _can_be(law, outside):
+        raise ValueError(
+            f"{what} ~ {law_name(law)} can be outside ({low:g}, {high:g}); expected a distribution of "
+            "numbers in between"
+        )
+
+
+def check_real_law(law: Distribution, shapes: list[tuple[int, ...]], what: str) -> None:
+    """Refuse a law of another shape, or of numbers that are not continuous."""
+    if law.shape() not in shapes:
+        raise ValueError(
+            f"{what}: the distribution has shape {law.shape()}; "
+            f"expected {' or '.join(map(str, shapes))}"
+        )
+    check_parameters(law, what)
+    if law.is_discrete:
+        raise ValueError(
+            f"{what} ~ {law_name(law)} is discrete; expected a continuous distribution"
+        )
+
+
+def is_gaussian(law: Any) -> bool:
+    """Whether a law is a normal one."""
+    while isinstance(law, ExpandedDistribution | Independent):
+        law = law.base_dist
+    return isinstance(law, Normal | MultivariateNormal)
+
+
+def _can_be(law: Distribution, values: Sequence[float]) -> bool:
+    """Whether some value, of all its numbers, is known to be in the support of a law."""
+    with jax.ensure_compile_time_eval():
+        support: Any = law.support
+        inside = [support(jnp.full(law.shape(), value)) for value in values]
+    return any(is_concrete(answer) and bool(np.asarray(answer).any()) for answer in inside)
 
 
 def as_one_event(

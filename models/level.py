@@ -5,13 +5,12 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution
 
-from .arrays import as_count, as_numbers, is_concrete, is_known
-from .covariance import Covariance, as_covariance, check_covariance, variance_of_each
+from .arrays import as_count, as_numbers, is_known
+from .covariance import Covariance, as_covariance
 from .declaration import Declaration
 from .exactness import Obstacle
 from .families import (
@@ -21,12 +20,26 @@ from .families import (
     check_shape_kept,
     is_centered_by_default,
 )
+from .kernels import Kernel
 from .labels import as_labels, label_index
-from .laws import check_positive_law, law_name
+from .laws import as_one_event, check_real_law, is_gaussian
 from .messages import short
+from .spreads import (
+    Spread,
+    as_cov,
+    as_kernel,
+    as_scale,
+    check_spread,
+    describe_numbers,
+    describe_spread,
+    known_spread,
+    kronecker,
+    spread_laws,
+    spread_of,
+)
 from .weights import Weights, as_operator, as_weights, has_single_arrows
 
-__all__ = ["RESERVED_NAMES", "Level", "are_single", "check_mean", "refuse_distribution"]
+__all__ = ["RESERVED_NAMES", "Level", "are_single", "check_mean"]
 
 LONGEST_NAME = 100  # letters
 RESERVED_NAMES = ("reward", "reward_noise", "observation")
@@ -42,12 +55,20 @@ class Level(Declaration):
             `(size, parent_size, dim, dim)` matrices, `Sparse`, or a NumPyro distribution over them
             (learned; site `<name>_weights_<parent>`). A zero weight is a missing arrow.
         mean: the prior mean of a level without parents; with parents, an intercept added to the
-            weighted sum. A number, `(dim,)` or `(size, dim)`.
-        cov: the known covariance of a vector given its parents: a variance, a `(dim,)` diagonal, a
+            weighted sum. A number, `(dim,)` or `(size, dim)`, or a NumPyro distribution of one of these
+            shapes (learned; site `<name>_mean`). Where that is Gaussian, a level above with weights of one
+            says the same, and is integrated out exactly.
+        cov: the covariance of a vector given its parents: a variance, a `(dim,)` diagonal, a
             `(dim, dim)` matrix, one matrix per vector `(size, dim, dim)`; without parents also the
-            joint `(size * dim, size * dim)`.
+            joint `(size * dim, size * dim)`. Or a NumPyro distribution over `(dim, dim)` matrices, such
+            as `LKJCovariance` (learned; site `<name>_cov`).
         scale: instead of `cov`, a NumPyro distribution of an unknown standard deviation, of shape
-            `()`, `(dim,)`, `(size, 1)` or `(size, dim)` (learned; site `<name>_scale`).
+            `()`, `(dim,)`, `(size, 1)` or `(size, dim)` (learned; site `<name>_scale`). Or a list with an
+            entry for each coordinate, a known standard deviation or the distribution of an unknown one
+            (sites `<name>_scale_<coordinate>`).
+        kernel: how the vectors of a level without parents are correlated with one another, such as
+            `AR1(0.9)`; `cov` or `scale` is then that of one vector. Its numbers may be learned too (sites
+            `<name>_<number>`).
         link: elementwise function `g` (Appendix E.3).
         family: `family(loc, scale_tril)` gives the distribution that replaces the Gaussian.
         centered: whether the program samples the vectors themselves (True), or standardised ones in a
@@ -74,7 +95,8 @@ class Level(Declaration):
     parents: Mapping[str, Any] | None = None
     mean: Any = 0.0
     cov: Any = 1.0
-    scale: Distribution | None = None
+    scale: Any = None
+    kernel: Kernel | None = None
     link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
     family: Callable[[Array, Array], Distribution] | None = eqx.field(default=None, static=True)
     centered: bool | None = eqx.field(default=None, static=True)
@@ -86,9 +108,11 @@ class Level(Declaration):
         here = f"level '{self.name}'"
         self.size = as_count(self.size, f"{here}: size")
         self.parents = _as_parents(self.parents, here)
-        self.mean = as_numbers(self.mean, f"{here}: mean")
-        _check_scale(self.scale, self.cov, here)
-        self.cov = as_numbers(self.cov, f"{here}: cov")
+        if not isinstance(self.mean, Distribution):
+            self.mean = as_numbers(self.mean, f"{here}: mean")
+        self.scale = as_scale(self.scale, self.cov, here)
+        self.cov = as_cov(self.cov, here)
+        self.kernel = as_kernel(self.kernel, bool(self.parents), here)
         check_link(self.link, bool(self.parents), here)
         check_family(self.family, here)
         if self.centered is None:
@@ -109,8 +133,14 @@ class Level(Declaration):
         """What keeps this level out of the exact algebra, or None."""
         if self.family is not None:
             return Obstacle.FAMILY
+        if self.learns_mean:
+            return Obstacle.MEAN
         if self.scale is not None:
             return Obstacle.SCALE
+        if isinstance(self.cov, Distribution):
+            return Obstacle.COV
+        if self.learns_spread:
+            return Obstacle.KERNEL
         if self.learned_weights:
             return Obstacle.WEIGHTS
         return None if self.link is None else Obstacle.LINK
@@ -122,7 +152,19 @@ class Level(Declaration):
         if obstacle is None:
             return ""
         which = f" for '{self.learned_weights[0]}'" if obstacle is Obstacle.WEIGHTS else ""
+        if obstacle is Obstacle.MEAN and is_gaussian(self.mean):
+            which = ", which as a level above, with weights of one, would be integrated out exactly"
         return obstacle.value + which
+
+    @property
+    def learns_mean(self) -> bool:
+        """Whether the mean is unknown."""
+        return isinstance(self.mean, Distribution)
+
+    @property
+    def learns_spread(self) -> bool:
+        """Whether the scale, the covariance or a number of the kernel is unknown."""
+        return bool(spread_laws(self))
 
     @property
     def arrows(self) -> dict[str, Any]:
@@ -137,16 +179,30 @@ class Level(Declaration):
     @property
     def has_own_means(self) -> bool:
         """Whether every vector has a mean of its own."""
-        return self.mean.ndim == 2
+        return len(self.mean.shape() if self.learns_mean else self.mean.shape) == 2
 
     @property
     def has_own_covs(self) -> bool:
         """Whether every vector has a covariance of its own."""
-        return self.cov.ndim == 3
+        return not isinstance(self.cov, Distribution) and self.cov.ndim == 3
+
+    def is_joint(self, dim: int) -> bool:
+        """Whether a covariance ties all vectors of the level together."""
+        if self.kernel is not None or isinstance(self.cov, Distribution):
+            return self.kernel is not None
+        return as_covariance(self.cov, self.size, dim).is_joint
 
     def covariance(self, dim: int) -> Covariance:
-        """The covariance as an operator; see `mixts.models.covariance`."""
-        return as_covariance(self.cov, self.size, dim)
+        """The covariance as an operator, where it is known; see `mixts.models.covariance`."""
+        if isinstance(self.cov, Distribution) or (self.kernel is not None and self.kernel.unknowns):
+            raise ValueError(f"level '{self.name}' {self.why_not_linear_gaussian}: it is not known")
+        return (
+            as_covariance(self.cov, self.size, dim) if self.kernel is None else kronecker(self, dim)
+        )
+
+    def spread(self, values: Mapping[str, Any], dim: int) -> Spread:
+        """The spread given the numbers that are unknown, by the names of their sites."""
+        return spread_of(self, values, dim)
 
     def arguments(self) -> dict[str, Any]:
         """What it was made with: a known cov or a learned scale, and centring that is not the default."""
@@ -175,6 +231,20 @@ class Level(Declaration):
         """The site of a learned scale."""
         return f"{self.name}_scale"
 
+    @property
+    def mean_site(self) -> str:
+        """The site of a learned mean."""
+        return f"{self.name}_mean"
+
+    @property
+    def cov_site(self) -> str:
+        """The site of a learned covariance."""
+        return f"{self.name}_cov"
+
+    def kernel_site(self, number: str) -> str:
+        """The site of a learned number of the kernel."""
+        return f"{self.name}_{number}"
+
     def weights_site(self, parent: str) -> str:
         """The site of learned weights."""
         return f"{self.name}_weights_{parent}"
@@ -182,7 +252,8 @@ class Level(Declaration):
     def site_names(self) -> list[str]:
         """Every NumPyro site and plate that the level adds to a program."""
         names = [self.name, f"{self.name}_plate"]
-        names += [self.scale_site] if self.scale is not None else []
+        names += [self.mean_site] if self.learns_mean else []
+        names += spread_laws(self)
         names += [f"{self.name}_base"] if not self.centered else []
         return names + [self.weights_site(parent) for parent in self.learned_weights]
 
@@ -193,16 +264,15 @@ class Level(Declaration):
             self.weights_site(parent): arrows[parent].law(self.size, sizes[parent], dim)
             for parent in self.learned_weights
         }
-        if self.scale is not None:
-            laws[self.scale_site] = self.scale.to_event(len(self.scale.batch_shape))
-        return laws
+        if self.learns_mean:
+            laws[self.mean_site] = as_one_event(self.mean, [self.mean.shape()], "mean")
+        return laws | spread_laws(self)
 
     def given(self, values: Mapping[str, Any], dim: int) -> "Level":
         """The level with known numbers, by the names of their sites, in place of those it learns."""
-        changes: dict[str, Any] = {}
-        if self.scale is not None:
-            variance = jnp.square(jnp.asarray(values[self.scale_site]))
-            changes |= {"scale": None, "cov": variance_of_each(variance, self.size, dim)}
+        changes = known_spread(self, values, dim)
+        if self.learns_mean:
+            changes["mean"] = values[self.mean_site]
         if self.learned_weights:
             known = {
                 p: self.arrows[p].with_values(values[self.weights_site(p)])
@@ -217,12 +287,7 @@ class Level(Declaration):
         for parent, arrows in self.arrows.items():
             arrows.check(self.size, sizes[parent], dim, f"{here}: weights for parent '{parent}'")
         check_mean(self.mean, self.size, dim, here)
-        if self.scale is None:
-            has_parents = bool(self.parents)
-            check_covariance(self.cov, self.size, dim, has_parents=has_parents, what=f"{here}: cov")
-        else:
-            shapes = [(), (dim,), (self.size, 1), (self.size, dim)]
-            check_positive_law(self.scale, shapes, f"{here}: scale")
+        check_spread(self, dim)
         if self.link is not None:
             check_shape_kept(self.link, (self.size, dim), here)
         if self.family is not None:
@@ -230,15 +295,13 @@ class Level(Declaration):
 
     def describe(self, sizes: Mapping[str, int]) -> str:
         """The law of the vectors in one line, under levels of these sizes."""
-        mean = _describe_numbers(self.mean, "mean")
+        mean = describe_numbers(self.mean, "mean")
         arrows = self.arrows.items()
         terms = [f"{parent} ({weights.describe(sizes[parent])})" for parent, weights in arrows]
         loc = " + ".join([*([] if terms and mean == "0" else [mean]), *terms])
         if self.link is not None:
             loc = f"{getattr(self.link, '__name__', 'link')}({loc})"
-        spread = f"cov {_describe_numbers(self.cov, 'given')}"
-        if self.scale is not None:
-            spread = f"scale ~ {law_name(self.scale)}"
+        spread = describe_spread(self)
         family = "Normal" if self.family is None else getattr(self.family, "__name__", "family")
         return f"{family}({loc}; {spread}{'' if self.centered else ', non-centred'})"
 
@@ -246,13 +309,6 @@ class Level(Declaration):
         given = [f"'{self.name}', {self.size}"]
         given += [f"parents={sorted(self.parents)}"] if self.parents else []
         return f"Level({', '.join(given)})"
-
-
-def _describe_numbers(numbers: Any, word: str) -> str:
-    if is_known(numbers, 0):
-        return f"{float(numbers):g}"
-    shape = getattr(numbers, "shape", ())
-    return f"{word} {shape}" if shape else word
 
 
 def _check_name(name: Any) -> None:
@@ -304,32 +360,11 @@ def are_single(arrows: list[Any]) -> bool:
 
 
 def check_mean(mean: Any, size: int, dim: int, here: str) -> None:
-    """Refuse a mean of the wrong shape."""
-    forms = [(), (dim,), (size, dim)]
-    if mean.shape not in forms:
+    """Refuse a mean, or a law of it, of the wrong shape."""
+    shapes = list(dict.fromkeys([(), (dim,), (size, dim)]))
+    if isinstance(mean, Distribution):
+        return check_real_law(mean, shapes, f"{here}: mean")
+    if mean.shape not in shapes:
         raise ValueError(
-            f"{here}: mean has shape {mean.shape}; "
-            f"expected {' or '.join(map(str, dict.fromkeys(forms)))}"
+            f"{here}: mean has shape {mean.shape}; expected {' or '.join(map(str, shapes))}"
         )
-
-
-def refuse_distribution(cov: Any, here: str) -> None:
-    """Refuse a distribution where a covariance is known."""
-    if isinstance(cov, Distribution):
-        raise TypeError(
-            f"{here}: cov is a distribution; an unknown spread is declared by "
-            "scale=<distribution of the standard deviation>"
-        )
-
-
-def _check_scale(scale: Any, cov: Any, here: str) -> None:
-    if scale is None:
-        return refuse_distribution(cov, here)
-    if not isinstance(scale, Distribution):
-        raise TypeError(
-            f"{here}: scale is {short(scale)}; expected a NumPyro distribution of an unknown standard "
-            "deviation. A known one is declared by cov=<variance>"
-        )
-    # An array of one is the default too: it is what a level declared by `dataclasses.replace` holds.
-    if not (isinstance(cov, float | int | Array) and is_concrete(cov) and np.array_equal(cov, 1.0)):
-        raise ValueError(f"{here}: got both cov and scale; give the known cov or the learned scale")

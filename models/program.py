@@ -69,18 +69,12 @@ def _sample(name: str, law: dist.Distribution, obs: Array | None = None) -> Arra
 def _vectors(
     level: Level, known: dict[str, Array], values: dict[str, Array], dim: int
 ) -> Float[Array, "size d"]:
-    """Sample one level given its scale and weights, where these were unknown, and the levels above it.
+    """Sample one level given those of its numbers that were unknown, and the levels above it.
 
     Vectors tied by a joint covariance are one event, the others a plate of events.
     """
     loc = _location(level, known, values, dim)
-    shape, joint, deviation, tril = loc.shape, False, None, None
-    if level.scale is not None:
-        deviation = known[level.scale_site]
-    elif level.covariance(dim).is_diagonal:
-        deviation = jnp.sqrt(level.cov)
-    else:
-        tril, joint = level.covariance(dim).scale_tril(), level.covariance(dim).is_joint
+    shape, (deviation, tril, joint) = loc.shape, level.spread(known, dim)
     loc = loc.ravel() if joint else loc
     with nullcontext() if joint else numpyro.plate(f"{level.name}_plate", level.size):
         if level.centered:
@@ -98,7 +92,8 @@ def _location(
     level: Level, known: dict[str, Array], values: dict[str, Array], dim: int
 ) -> Float[Array, "size d"]:
     """`g(mean_i + sum_l W_il parent_l)` for each vector of the level."""
-    loc = jnp.broadcast_to(level.mean, (level.size, dim))
+    mean = known[level.mean_site] if level.learns_mean else level.mean
+    loc = jnp.broadcast_to(mean, (level.size, dim))
     for parent, arrows in level.arrows.items():
         if arrows.is_learned:
             arrows = as_operator(arrows.with_values(known[level.weights_site(parent)]))

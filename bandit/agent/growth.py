@@ -97,7 +97,7 @@ def levels_that_grow(policy: Policy) -> list[str]:
     backend = getattr(policy, "backend", None)
     if backend is None:
         *above, _ = policy.problem.levels
-        return [each.name for each in above if not each.covariance(policy.problem.dim).is_joint]
+        return [each.name for each in above if not each.is_joint(policy.problem.dim)]
     levels, names = getattr(backend, "levels", None), []
     while isinstance(levels, BlockLevels):
         names.append(levels.name)

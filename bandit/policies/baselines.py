@@ -122,11 +122,11 @@ def KnownEffects(hierarchy: Hierarchy, environment: Any) -> ThompsonSampling:
     """
     check_hierarchy(hierarchy, "KnownEffects")
     actions, d = hierarchy.actions, hierarchy.dim
-    if actions.obstacle is Obstacle.WEIGHTS:
-        why = actions.why_not_linear_gaussian
+    if actions.learned_weights or actions.learns_mean:
+        why = (Obstacle.WEIGHTS if actions.learned_weights else Obstacle.MEAN).value
         raise ValueError(
             f"KnownEffects: level '{actions.name}' {why}, so the effects do not tell where its vectors "
-            "are centred; declare known weights"
+            "are centred; declare known weights and a known mean"
         )
     center = jnp.broadcast_to(actions.mean, (actions.size, d))
     for parent, arrows in actions.arrows.items():
@@ -162,10 +162,10 @@ def NoActionNoise(hierarchy: Hierarchy) -> ThompsonSampling:
     check_hierarchy(hierarchy, "NoActionNoise")
     actions = hierarchy.actions
     _check_parents(actions, "NoActionNoise")
-    if actions.scale is not None:
+    if actions.learns_spread:
         raise ValueError(
-            f"NoActionNoise: level '{actions.name}' learns its scale; declare a known cov, of which "
-            "the oracle takes next to nothing"
+            f"NoActionNoise: level '{actions.name}' {actions.why_not_linear_gaussian}; declare a known "
+            "cov, of which the oracle takes next to nothing"
         )
     exact = actions.remade(cov=actions.cov * _NEARLY_NOTHING)
     levels = [*hierarchy.levels[:-1], exact]

@@ -221,12 +221,13 @@ def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
     action, dim = hierarchy.actions, hierarchy.dim
     if action.parents or not action.covariance(dim).is_joint:
         return hierarchy
-    c = jax.lax.stop_gradient(jnp.linalg.eigvalsh(action.cov)[0] / 2)
+    cov = action.covariance(dim).matrices()
+    c = jax.lax.stop_gradient(jnp.linalg.eigvalsh(cov)[0] / 2)
     shared = Level(
         f"{action.name}_shared",
         action.size,
         mean=action.mean,
-        cov=action.cov - c * jnp.eye(action.size * dim, dtype=action.cov.dtype),
+        cov=cov - c * jnp.eye(action.size * dim, dtype=cov.dtype),
     )
     itself = Sparse(np.arange(action.size)[:, None], np.ones((action.size, 1)))
     own = Level(action.name, action.size, parents={shared.name: itself}, cov=c)

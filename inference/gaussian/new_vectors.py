@@ -16,11 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Int
+from numpyro.distributions import Distribution
 
 from ...models import Hierarchy, Level
 from ...models.arrays import as_array, as_numbers
 from ...models.covariance import as_covariance, check_covariance
-from ...models.level import are_single, check_mean, refuse_distribution
+from ...models.level import are_single, check_mean
+from ...models.spreads import refuse_distribution
 from ...models.weights import as_operator, in_form, join_rows, shape_of
 
 __all__ = [
@@ -120,7 +122,7 @@ def newcomers(
     name, dim = hierarchy.actions.name if name is None else name, hierarchy.dim
     others = hierarchy[name]
     each = "action" if others is hierarchy.actions else "node"
-    if not others.parents and others.covariance(dim).is_joint:
+    if others.is_joint(dim):
         raise ValueError(
             f"level '{name}' has a joint covariance of all its vectors, which says nothing of "
             f"new ones; declare how {each}s share effects, or independent ones"
@@ -239,9 +241,8 @@ def _joined(level: Level, new: Level | None, start: int, size: int, dim: int) ->
         rows = None if new is None else np.broadcast_to(new.mean, (new.size, dim))
         each = np.broadcast_to(mean, (level.size, dim))
         mean = join_rows(each, rows, start, size)
-    declared = level.covariance(dim)
-    if declared.is_own or (new is not None and not _same(new.cov, cov)):
-        rows = None
+    if level.has_own_covs or (new is not None and not _same(new.cov, cov)):
+        declared, rows = level.covariance(dim), None
         if new is not None:
             own = new.covariance(dim).matrices()
             rows = np.broadcast_to(own, (new.size, dim, dim))
@@ -252,6 +253,8 @@ def _joined(level: Level, new: Level | None, start: int, size: int, dim: int) ->
 
 def _same(one: Any, other: Any) -> bool:
     """Whether newcomers share what all vectors share, and no more needs to be written down."""
+    if isinstance(one, Distribution) or isinstance(other, Distribution):
+        return one is other
     return one.shape == other.shape and np.array_equal(one, other)
 
 
@@ -327,9 +330,7 @@ def first_of(hierarchy: Hierarchy, name: str) -> NewVectors:
     parents = dict(others.parents or {})
     weights = jax.tree.map(lambda leaf: leaf[:1] if leaf.ndim else leaf, parents)
     mean = others.mean[:1] if others.has_own_means else None
-    declared = others.covariance(dim)
-    cov = np.broadcast_to(declared.matrices(), (others.size, dim, dim))[:1]
-    own = cov if declared.is_own else None
+    own = others.covariance(dim).matrices()[:1] if others.has_own_covs else None
     return newcomers(hierarchy, 1, weights or None, mean, own, name=name)
 
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
+from numpyro.distributions import Distribution
 
 from ..laws import law_name
 from ..level import Level
 from ..rewards import Gaussian, Reward
+from ..spreads import describe_spread
 
 __all__ = ["FONT", "Lettering", "describe_law", "describe_reward", "letter_level", "measure"]
 
@@ -96,12 +98,17 @@ def _shorten(line: str, width: float) -> str:
 def describe_law(level: Level, dim: int) -> list[str]:
     """The law of a level's vectors, a few words a line."""
     family = "Normal" if level.family is None else _name_of(level.family, "family")
-    if level.scale is not None:
-        lines = [family, f"scale ~ {law_name(level.scale)} (learned)"]
+    if level.learns_spread:
+        kernel = [] if level.kernel is None else [repr(level.kernel)]
+        own = describe_spread(level, with_kernel=False)
+        learned = level.scale is not None or isinstance(level.cov, Distribution)
+        lines = [family, f"{own} (learned)" if learned else own, *kernel]
     else:
         lines = [f"{family}, {level.covariance(dim).describe()}"]
-    if np.any(level.mean):
-        word = "intercept" if level.parents else "mean"
+    word = "intercept" if level.parents else "mean"
+    if level.learns_mean:
+        lines.append(f"{word} ~ {law_name(level.mean)} (learned)")
+    elif np.any(level.mean):
         lines.append(f"{word} {float(level.mean):.3g}" if level.mean.ndim == 0 else f"{word} given")
     if level.link is not None:
         lines.append(_name_of(level.link, "link"))

@@ -5,7 +5,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from mistakes import D, K, L, actions, cases, check_refused, effects, spoilt, unchecked
-from mixts.models import Bernoulli, Poisson, Sparse
+from mixts.models import Bernoulli, LKJCovariance, Poisson, Sparse
 
 ONES = np.ones((K, L))
 INDICES = np.zeros((K, 1), int)
@@ -172,10 +172,15 @@ MEANS_AND_COVARIANCES = {
     ),
     "mean infinite": (lambda: effects(mean=np.inf), ValueError, ["'effect': mean: holds inf;"]),
     "mean a word": (lambda: effects(mean="zero"), TypeError, ["'effect': mean: got 'zero'"]),
-    "mean a law": (
-        lambda: effects(mean=dist.Normal()),
-        TypeError,
-        ["'effect': mean: got", "a number"],
+    "mean a law of another shape": (
+        lambda: effects(mean=dist.Normal(np.zeros(5))),
+        ValueError,
+        ["'effect': mean: the distribution has shape (5,); expected () or (2,) or (3, 2)"],
+    ),
+    "mean a discrete law": (
+        lambda: effects(mean=dist.Poisson(1.0)),
+        ValueError,
+        ["'effect': mean ~ Poisson is discrete", "continuous"],
     ),
     "variance zero": (
         lambda: effects(cov=0.0),
@@ -246,9 +251,49 @@ MEANS_AND_COVARIANCES = {
         TypeError,
         ["level 'effect': cov is a distribution", "scale=<distribution of the standard deviation>"],
     ),
+    "cov a law of larger matrices": (
+        lambda: effects(cov=LKJCovariance(3)),
+        ValueError,
+        ["'effect': cov ~ LKJCovariance has batch shape () and event shape (3, 3)", "(2, 2)"],
+    ),
+    "cov a law of several matrices": (
+        lambda: effects(cov=LKJCovariance(2).expand((3,))),
+        ValueError,
+        ["'effect': cov ~ LKJCovariance has batch shape (3,)", "one covariance matrix"],
+    ),
+    "cov a law of any matrices": (
+        lambda: effects(cov=dist.Normal(np.zeros((2, 2)), 1.0).to_event(2)),
+        ValueError,
+        ["'effect': cov ~ Normal can give matrices that are not symmetric and positive definite"],
+    ),
 }
 
 SCALES = {
+    "a list of numbers": (
+        lambda: effects(scale=[1.0, 2.0]),
+        TypeError,
+        ["level 'effect': scale is [1.0, 2.0], in which nothing is learned", "cov=<variances>"],
+    ),
+    "a list of another length": (
+        lambda: effects(scale=[1.0, 2.0, dist.HalfNormal()]),
+        ValueError,
+        ["level 'effect': scale has 3 entries; expected 2"],
+    ),
+    "a list with a negative number": (
+        lambda: effects(scale=[-1.0, dist.HalfNormal()]),
+        ValueError,
+        ["level 'effect': scale[0] is -1; expected a positive number"],
+    ),
+    "a list with a law of many": (
+        lambda: effects(scale=[1.0, dist.HalfNormal(np.ones(2))]),
+        ValueError,
+        ["level 'effect': scale[1]: the distribution has shape (2,); expected ()"],
+    ),
+    "a list with a law of any number": (
+        lambda: effects(scale=[1.0, dist.Normal()]),
+        ValueError,
+        ["level 'effect': scale[1] ~ Normal can be negative"],
+    ),
     "a number": (
         lambda: effects(scale=2.0),
         TypeError,

@@ -27,15 +27,19 @@ from ....inference import (
 )
 from ....inference.programs.target import Target
 from ....models import (
+    AR1,
     Bernoulli,
     Binomial,
     Gaussian,
+    GaussianProcess,
+    Graph,
     Hierarchy,
     Level,
     NegativeBinomial,
     Ordinal,
     Poisson,
     Probit,
+    Relationship,
     Sparse,
     StudentT,
 )
@@ -53,6 +57,7 @@ CLASSES: dict[str, type] = {
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
         *(ClosedForm, ExpectationPropagation, Factored, Laplace, Nuts, Svi, Program, Target),
         *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
+        *(AR1, Graph, GaussianProcess, Relationship),
         *(Binomial, NegativeBinomial, StudentT, Probit, Ordinal),
     )
 }
