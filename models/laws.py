@@ -65,12 +65,7 @@ def check_parameters(law: Distribution, what: str) -> None:
 
 def check_positive_law(law: Any, shapes: list[tuple[int, ...]], what: str) -> None:
     """Refuse a law of standard deviations that could give a negative one or has another shape."""
-    if law.shape() not in shapes:
-        raise ValueError(
-            f"{what}: the distribution has shape {law.shape()}; "
-            f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
-        )
-    check_parameters(law, what)
+    _check_shape(law, shapes, what)
     if _can_be(law, [-(10.0**power) for power in _POWERS]):
         raise ValueError(
             f"{what} ~ {law_name(law)} can be negative; a standard deviation needs a "
@@ -82,12 +77,7 @@ def check_law_within(
     law: Distribution, shapes: list[tuple[int, ...]], low: float, high: float, what: str
 ) -> None:
     """Refuse a law of another shape, or of numbers that are not all between two ends."""
-    if law.shape() not in shapes:
-        raise ValueError(
-            f"{what}: the distribution has shape {law.shape()}; "
-            f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
-        )
-    check_parameters(law, what)
+    _check_shape(law, shapes, what)
     steps = [10.0**power for power in _POWERS]
     outside = [low - step for step in steps if np.isfinite(low)]
     outside += [high + step for step in steps if np.isfinite(high)]
@@ -100,12 +90,7 @@ def check_law_within(
 
 def check_real_law(law: Distribution, shapes: list[tuple[int, ...]], what: str) -> None:
     """Refuse a law of another shape, or of numbers that are not continuous."""
-    if law.shape() not in shapes:
-        raise ValueError(
-            f"{what}: the distribution has shape {law.shape()}; "
-            f"expected {' or '.join(map(str, shapes))}"
-        )
-    check_parameters(law, what)
+    _check_shape(law, shapes, what)
     if law.is_discrete:
         raise ValueError(
             f"{what} ~ {law_name(law)} is discrete; expected a continuous distribution"
@@ -117,6 +102,15 @@ def is_gaussian(law: Any) -> bool:
     while isinstance(law, ExpandedDistribution | Independent):
         law = law.base_dist
     return isinstance(law, Normal | MultivariateNormal)
+
+
+def _check_shape(law: Distribution, shapes: Sequence[tuple[int, ...]], what: str) -> None:
+    if law.shape() not in shapes:
+        raise ValueError(
+            f"{what}: the distribution has shape {law.shape()}; "
+            f"expected {' or '.join(map(str, dict.fromkeys(shapes)))}"
+        )
+    check_parameters(law, what)
 
 
 def _can_be(law: Distribution, values: Sequence[float]) -> bool:
