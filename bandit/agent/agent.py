@@ -13,6 +13,7 @@ from .action_names import Position
 from .changing_agent import ChangingAgent
 from .decisions import AgentError, Decision, Decisions, Label
 from .evidence_clock import as_clock
+from .growth import patiently
 from .inputs import are_many, as_id, as_ids, as_log, as_size
 from .migration import check_all_are_kept, learn_again, moved_state
 from .node_names import NewNodes
@@ -89,7 +90,9 @@ class Agent(ChangingAgent):
         settings = checked_settings(keep, propensity_draws, forget, forget_every, half_life)
         self.start(first_state(policy, seed, labels, settings, posterior), as_clock(clock))
         if data is not None:
-            self._learn(*as_log(data, policy))
+            observed = as_log(data, policy)
+            patiently(lambda: self.engine.reserve(len(observed[2])))
+            self._learn(*observed)
 
     # Choosing.
 
@@ -218,6 +221,8 @@ class Agent(ChangingAgent):
                 checks.reward(reward, m),
             )
             x = x if x.ndim == 1 else names.rows_of(x[None], np.array([chosen]))[0]
+        if self.engine.keeps_rewards:
+            self.engine.reserve(np.size(y))
         if self.recorder.folder is not None:
             self.recorder.record("update", context=x, action=chosen, reward=y, **_unless_one(m))
         self._learn(x, chosen, y, m)
@@ -245,6 +250,8 @@ class Agent(ChangingAgent):
             y = self.checks.reward(reward, m)
             rows = log.find_one(ids)
             actions = int(log.actions[rows])
+        if self.engine.keeps_rewards:
+            self.engine.reserve(np.size(y))
         if self.recorder.folder is not None:
             self.recorder.record("reward", decision=ids, reward=y, **_unless_one(m))
         self._learn(log.contexts[rows], actions, y, m, rows)
@@ -252,7 +259,7 @@ class Agent(ChangingAgent):
     def _learn(
         self, contexts: np.ndarray, actions: Any, rewards: Any, exposure: Any, rows: Any = None
     ) -> None:
-        """Update with one observation or many; `rows` are those of their decisions in the log.
+        """Update with one observation or many, that there is room for; `rows` are those of the decisions.
 
         Decisions are marked as rewarded and observations counted if they are learned, and else not:
         Control-C may come at any call.
@@ -264,8 +271,6 @@ class Agent(ChangingAgent):
             n, learn, keep = 1, engine.learn_one, self.observations.append_one
         else:
             n = len(rewards)
-        if engine.keeps_rewards:
-            engine.reserve(n)
         before, first = engine.packed_state, counts["observations"]
         try:
             counts["observations"] = first + n

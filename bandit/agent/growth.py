@@ -1,14 +1,16 @@
 """More room for rewards, actions and nodes: other programs, and policy and state in their shapes.
 
 Programs are compiled for the room there is, which doubles when it runs out. That takes seconds, so it is
-done beforehand in a thread of its own (`begin`), while the old programs serve; what is left to do is to
-copy arrays into larger ones.
+done in a thread of its own (`Preparation`), if possible beforehand, while the old programs serve; what is
+left to do is to copy arrays into larger ones.
 """
 
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
@@ -29,23 +31,27 @@ from ...inference.gaussian.new_vectors import (
     place,
     rows_of,
 )
+from ...inference.progress import task
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy
 from .packing import Packing, packing_of
-from .programs import SERVING, Packed, Programs, programs_for
+from .programs import Packed, Programs, programs_for
 from .requests import padded_size
 
 __all__ = [
     "Growth",
+    "Preparation",
+    "RoomNotReadyError",
     "add",
-    "begin",
     "compile_add",
     "extension",
-    "finished",
     "levels_that_grow",
     "more_places",
     "more_rewards",
+    "patiently",
 ]
+
+T = TypeVar("T")
 
 
 class Growth(NamedTuple):
@@ -54,7 +60,7 @@ class Growth(NamedTuple):
     Attributes:
         programs: for the shapes there will be.
         move: from policy and state, packed, to the same in those shapes.
-        compile: compiles all that serving needs then; else each is compiled when it is needed.
+        compile: compiles all that was compiled so far for what will be; else each is when it is needed.
     """
 
     programs: Programs
@@ -80,8 +86,8 @@ def more_rewards(programs: Programs, capacity: int) -> Growth:
 
     def compile_all() -> None:
         moved.lower(programs.state.packed()).compile()
-        grown.compile((*SERVING, *tuple(programs.compiled)))
-        for name, known in _adders.get(programs, {}).items():
+        grown.compile(tuple(programs.compiled))
+        for name, known in tuple(_adders.get(programs, {}).items()):
             ours = _adders.setdefault(grown, {})
             ours.setdefault(name, known.with_programs(grown)).compile()
 
@@ -149,7 +155,7 @@ class _Carrier:
 
         def compile_all() -> None:
             self.moved.lower(*packed, fresh, is_new).compile()
-            self.programs.compile((*SERVING, *tuple(programs.compiled)))
+            self.programs.compile(tuple(programs.compiled))
 
         self.compile = compile_all
 
@@ -299,21 +305,62 @@ def compile_add(
 _pool: list[ThreadPoolExecutor] = []
 
 
-def begin(make: Callable[[], Growth]) -> "Future[Growth]":
-    """Begin to make more room in the background, with all programs for it compiled."""
+class Preparation:
+    """More room that is being made in the background, with the programs for it compiled.
 
-    def prepared() -> Growth:
-        growth = make()
-        growth.compile()
-        return growth
+    Args:
+        words: what room is for.
+        make: what makes it.
+    """
 
-    if not _pool:
-        _pool.append(ThreadPoolExecutor(1, "mixts-growth"))
-    return _pool[0].submit(prepared)
+    def __init__(self, words: str, make: Callable[[], Growth]):
+        self._words, self._make, self._lock = words, make, threading.Lock()
+        self._growth: Growth | None = None
+        self.is_ready = self.is_given_up = False
+        if not _pool:
+            _pool.append(ThreadPoolExecutor(1, "mixts-growth"))
+        _pool[0].submit(self._prepare)
+
+    def wait(self) -> None:
+        """Come back when it is ready, or given up; made by the caller, if it was not begun yet."""
+        with task(f"Agent: room for {self._words}"):
+            self._prepare()
+
+    def result(self) -> Growth:
+        """The room, once it is ready; an error if it cannot be made."""
+        return self._growth or self._make()
+
+    def give_up(self) -> None:
+        """It is needed no more, since policy and state have other shapes now."""
+        self.is_given_up = True
+
+    def _prepare(self) -> None:
+        with self._lock:
+            if self.is_ready or self.is_given_up:
+                return
+            with suppress(Exception):  # `result` raises it, to whoever needs the room
+                growth = self._make()
+                growth.compile()
+                self._growth = growth
+            self.is_ready = True
 
 
-def finished(begun: "Future[Growth] | None", make: Callable[[], Growth]) -> Growth:
-    """What was begun in the background, when it is there; or made now, if it was not begun."""
-    if begun is None or begun.cancel() or (begun.done() and begun.exception()):
-        return make()
-    return begun.result()
+class RoomNotReadyError(Exception):
+    """A call needs room that is not ready yet. Nothing has changed: it can be made again when it is.
+
+    Whoever waits does so without the agent's lock, so that other calls go on with the room there is.
+    """
+
+    def __init__(self, preparation: Preparation):
+        super().__init__("room is being made")
+        self.preparation = preparation
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """What a call returns when it has room."""
+    while True:
+        try:
+            return call()
+        except RoomNotReadyError as missing:
+            preparation = missing.preparation
+        preparation.wait()

@@ -69,6 +69,8 @@ class PosteriorKeeper:
         self.draws = settings.propensity_draws or 0
         self._has_half_life = settings.half_life is not None
         self.health, self.left_out = Health(), left_out
+        self._begun: dict[tuple[tuple[str, int], ...], growth.Preparation] = {}
+        self._is_ahead = False  # whether room for more is always prepared
         forgetting = settings.forget, settings.forget_every
         programs = programs_for(packing_of(policy), packing_of(posterior), *forgetting)
         buffers = buffers_in(posterior)
@@ -86,6 +88,8 @@ class PosteriorKeeper:
         everything, nothing_begun, none_since = jnp.ones(programs.num_actions, bool), {}, []
         good, packed_state = programs.copy_state(state), [state]
         is_compiled = programs.compiled.issuperset(SERVING)
+        for preparation in self._begun.values():
+            preparation.give_up()
         # Without a call in between, where an interrupt could leave half of them changed.
         self.programs, self.packed_policy, self.held_state = programs, policy, packed_state
         self.good, self.since, self._everything = good, none_since, everything
@@ -191,16 +195,17 @@ class PosteriorKeeper:
                 self.programs.compile(missing)
 
     def reserve(self, n: int) -> None:
-        """Make room for the next `n` observations, where the policy keeps them: it doubles when full.
+        """Take room for the next `n` observations, where the policy keeps them: it doubles when full.
 
-        The programs for twice the room are compiled in the background when half of it is left.
+        The programs for twice the room are compiled in the background when half of it is left, or from the
+        beginning where an agent was warmed up.
         """
         if self.keeps_rewards:
             if self._room < n:
                 self.make_room(n)
             self._room -= n
             if 2 * self._room < self.places_for_rewards:
-                self._begin(_REWARDS, 2 * self.places_for_rewards)
+                self._begin({_REWARDS: 2 * self.places_for_rewards})
 
     def make_room(self, n: int) -> None:
         """Room for `n` more observations, where the policy keeps them."""
@@ -227,15 +232,15 @@ class PosteriorKeeper:
     ) -> tuple[Programs, Packed, Packed, Packed]:
         """Programs, policy, state and last sound state with new vectors, from a place on each.
 
-        That is what `install` takes. Levels come top to bottom. Room doubles when it is exceeded,
-        which happens at once; the programs for that are compiled in the background when three quarters
-        are taken.
+        That is what `install` takes. Levels come top to bottom. Room doubles when it is exceeded; the
+        programs for that are compiled in the background when three quarters are taken, or from the
+        beginning where an agent was warmed up.
         """
         taken = {level.name: start + level.size for level, start in new}
         self.make_places(taken)
         for name, size in taken.items():
             if 4 * size > 3 * self.places[name]:
-                self._begin(name, 2 * self.places[name])
+                self._begin({name: 2 * self.places[name]})
         new = [(level.on_parents(self.places), start) for level, start in new]
         policy, state, good = self.packed_policy, self.packed_state, self.good
         adding = [growth.add(self.programs, policy, self.problem, *each) for each in new]
@@ -279,12 +284,12 @@ class PosteriorKeeper:
         with task("Agent.warm_up"):
             calls += [_DISCOUNT] * self._has_half_life
             self.compile_missing((*SERVING, *calls))
-            self.is_compiled = True
+            self.is_compiled = self._is_ahead = True
             self._rehearse()
             self._begin_all()
             with task("programs for twice the room"):
-                for _, begun in self._begun.values():
-                    begun.result()
+                for begun in self._begun.values():
+                    begun.wait()
 
     def _rehearse(self) -> None:
         """Run once what a reward runs, on a copy: JAX's first call of a program takes longer."""
@@ -295,11 +300,11 @@ class PosteriorKeeper:
 
     def _begin_all(self) -> None:
         if self.keeps_rewards:
-            self._begin(_REWARDS, 2 * self.places_for_rewards)
+            self._begin({_REWARDS: 2 * self.places_for_rewards})
         if isinstance(self.problem, Hierarchy) and self._can_be_extended():
             states = self.packed_state, self.good
             growth.compile_add(self.programs, self.packed_policy, states, self.problem)
-            self._begin(self.problem.actions.name, 2 * self.capacity)
+            self._begin({self.problem.actions.name: 2 * self.capacity})
 
     def _can_be_extended(self) -> bool:
         try:
@@ -308,24 +313,27 @@ class PosteriorKeeper:
             return False
         return True
 
-    def _begin(self, what: str, size: int) -> None:
-        """Begin to compile the programs for more room in the background."""
-        if what not in self._begun:
-            self._begun[what] = size, growth.begin(self._maker({what: size}))
+    def _begin(self, sizes: Mapping[str, int]) -> growth.Preparation:
+        """Begin to make more room in the background, unless that was begun."""
+        known = tuple(sorted(sizes.items()))
+        if known not in self._begun:
+            what = ", ".join(f"{size:,} {self._called(kind)}" for kind, size in known)
+            self._begun[known] = growth.Preparation(what, self._maker(sizes))
+        return self._begun[known]
 
     def _grow(self, sizes: dict[str, int]) -> None:
-        """Go on with more room, for which programs begun in the background are ready or nearly."""
-        what = ", ".join(f"{size:,} {self._called(kind)}" for kind, size in sizes.items())
-        prepared = {kind: self._begun[kind] for kind in sizes if kind in self._begun}
-        is_all = {kind: size for kind, (size, _) in prepared.items()} == sizes and len(sizes) == 1
-        begun = next(iter(prepared.values()))[1] if is_all else None
-        others = {kind: there for kind, (there, _) in self._begun.items() if kind not in sizes}
-        with task(f"Agent: room for {what}"):
-            larger = growth.finished(begun, self._maker(sizes))
-            self.look()
-            self._continue(larger.programs, *larger.move(self.packed_policy, self.packed_state))
-        for kind, there in others.items():  # what was prepared was for the shapes before
-            self._begin(kind, there)
+        """Go on with more room, if it is ready; see `RoomNotReadyError`."""
+        preparation = self._begin(sizes)
+        if not preparation.is_ready:
+            raise growth.RoomNotReadyError(preparation)
+        larger = preparation.result()
+        others = [begun for begun in map(dict, self._begun) if not begun.keys() & sizes.keys()]
+        self.look()
+        self._continue(larger.programs, *larger.move(self.packed_policy, self.packed_state))
+        if self._is_ahead:
+            others += [{kind: 2 * size} for kind, size in sizes.items()]
+        for other in others:  # what was prepared was for the shapes before
+            self._begin(other)
 
     def _called(self, kind: str) -> str:
         """What room is for, in words."""
@@ -333,7 +341,7 @@ class PosteriorKeeper:
             return "rewards"
         return "actions" if kind == self.problem.actions.name else f"nodes of level '{kind}'"
 
-    def _maker(self, sizes: dict[str, int]) -> Callable[[], growth.Growth]:
+    def _maker(self, sizes: Mapping[str, int]) -> Callable[[], growth.Growth]:
         if _REWARDS in sizes:
             return partial(growth.more_rewards, self.programs, sizes[_REWARDS])
         return partial(growth.more_places, self.programs, self.packed_policy, sizes)

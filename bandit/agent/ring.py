@@ -9,6 +9,10 @@ __all__ = ["FIRST_ROOM", "Ring"]
 
 FIRST_ROOM = 1024
 
+# So many times the room, and at least so many rows, are reserved when arrays are made: they grow in place,
+# for to copy a hundred thousand rows would take milliseconds in the middle of a call.
+_RESERVED, _FEWEST = 16, 1 << 17
+
 Self = TypeVar("Self", bound="Ring")
 
 
@@ -28,6 +32,9 @@ class Ring:
     made: int
     names: tuple[str, ...] = ()
     blank: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+
+    def __post_init__(self) -> None:
+        self._reserved: dict[str, np.ndarray] = {}
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
@@ -57,11 +64,27 @@ class Ring:
 
     def make_room(self, n: int) -> int:
         """Double the arrays until they have room for the next `n` rows, or for `keep`; returns it."""
-        room = self.room
+        before = room = self.room
         while room < min(self.made + n, self.keep):
-            kept, before, room = self.kept(), room, min(2 * room, self.keep)
-            for name, values in self.columns.items():
-                grown = np.full((room, *values.shape[1:]), self.blank.get(name, 0), values.dtype)
-                grown[kept % room] = values[kept % before]
-                setattr(self, name, grown)
+            room = min(2 * room, self.keep)
+        if room > before:
+            # All columns at once: an interrupt must not leave them of different lengths.
+            vars(self).update({name: self._longer(name, room) for name in self.names})
         return room
+
+    def _longer(self, name: str, room: int) -> np.ndarray:
+        """A column with more room, in which every row is at its place."""
+        values, blank = getattr(self, name), self.blank.get(name, 0)
+        before, whole = len(values), self._reserved.get(name)
+        if whole is None or values.base is not whole or len(whole) < room:
+            # The system gives memory for what is written alone, so most of this takes none yet.
+            rows = min(self.keep, max(_RESERVED * room, _FEWEST))
+            whole = np.zeros((rows, *values.shape[1:]), values.dtype)
+            whole[:before] = values
+            self._reserved[name] = whole
+        if blank:
+            whole[before:room] = blank
+        if self.made > before:  # rows are no longer at the places they began with
+            kept = self.kept()
+            whole[kept % room] = values[kept % before]
+        return whole[:room]

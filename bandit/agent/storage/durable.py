@@ -18,6 +18,7 @@ from ....models.messages import short
 from ...policies.policy import Policy
 from ..decisions import AgentError, AlreadyRewarded, ExpiredDecision, UnknownDecision
 from ..evidence_clock import Clock, EvidenceClock, as_clock
+from ..growth import RoomNotReadyError
 from ..inputs import labels_of
 from ..state import STARTED_FROM, AgentSettings, AgentState
 from .file import AgentFileError
@@ -94,21 +95,27 @@ class Recorder:
 
 
 def recorded(method: Method) -> Method:
-    """One call at a time of such methods of an agent; the disk is waited for outside the lock."""
+    """One call at a time of such methods of an agent; disk and room are waited for outside the lock."""
 
     @wraps(method)
     def call(agent: Any, *args: Any, **kwargs: Any) -> Any:
         recorder: Recorder = agent.recorder
-        if recorder.folder is not None:
-            result = in_journal(recorder, recorder.folder, agent, *args, **kwargs)
-        else:
-            with recorder.lock:
-                try:
-                    agent.pass_time()
-                    result = method(agent, *args, **kwargs)
-                except AgentError as error:
-                    recorder.refuse(error)
-                    raise
+        while True:
+            try:
+                if recorder.folder is not None:
+                    result = in_journal(recorder, recorder.folder, agent, *args, **kwargs)
+                else:
+                    with recorder.lock:
+                        try:
+                            agent.pass_time()
+                            result = method(agent, *args, **kwargs)
+                        except AgentError as error:
+                            recorder.refuse(error)
+                            raise
+                break
+            except RoomNotReadyError as missing:
+                preparation = missing.preparation
+            preparation.wait()
         if recorder.pending:
             recorder.say()
         return result
@@ -124,6 +131,8 @@ def recorded(method: Method) -> Method:
                 result = method(agent, *args, **kwargs)
             except AgentError as error:
                 recorder.refuse(error)
+                raise
+            except RoomNotReadyError:
                 raise
             except BaseException as error:
                 if folder.journal.number != before:

@@ -9,7 +9,7 @@ import pytest
 
 from agents import D, policy
 from mixts.bandit import Agent, ThompsonSampling
-from mixts.inference import ClosedForm, Laplace
+from mixts.inference import ClosedForm, ExpectationPropagation, Laplace
 from mixts.models import linear
 
 
@@ -119,7 +119,9 @@ def test_what_is_interrupted_is_learned_and_marked_or_neither(
 
 
 @pytest.mark.parametrize(
-    "backend", [ClosedForm, pytest.param(Laplace, marks=pytest.mark.slow)], ids=["sums", "rows"]
+    "backend",
+    [ClosedForm, ExpectationPropagation, pytest.param(Laplace, marks=pytest.mark.slow)],
+    ids=["sums", "matched", "rows"],
 )
 def test_after_a_warm_up_no_call_compiles_anything(backend):
     compiled = []

@@ -85,6 +85,18 @@ def test_room_grows_to_what_is_kept():
     assert log.room == 3000
 
 
+def test_rows_stay_where_they_are_while_room_grows():
+    """To copy a hundred thousand of them would take milliseconds."""
+    log = DecisionLog.empty(5000, 2, np.float32)
+    log.append(*rows(0, 1500))
+    before = log.contexts
+    for first in range(1500, 7000, 500):
+        log.append(*rows(first, 500))
+    assert np.shares_memory(before, log.contexts)
+    assert log.contexts[log.kept() % log.room, 0].tolist() == list(range(2000, 7000))
+    assert len(log.copy().contexts) == 5000
+
+
 def test_many_are_found_or_refused_together():
     log = DecisionLog.empty(10, 2, float)
     log.append(*rows(0, 6))
