@@ -23,6 +23,8 @@ from .sufficient_statistics import reward_statistics
 
 __all__ = ["Rows", "factor_of_sum", "own_out", "to_parents"]
 
+_FEW = 6  # columns
+
 
 class Rows(NamedTuple):
     """What is said of each of k vectors: `e = A z + N(0, I)`.
@@ -42,9 +44,9 @@ def own_out(rows: Rows, roots: Float[Array, "#k d d"]) -> tuple[Rows, Float[Arra
     The roots, which may be singular, are those of their covariances given their parents.
     """
     C = factor_of_sum(transpose(rows.A @ roots))  # `C' C = D`
-    e = solve_triangular(C, rows.e[..., None], trans=1)[..., 0]
     half = jnp.log(jnp.abs(jnp.diagonal(C, axis1=-2, axis2=-1))).sum()
-    return Rows(solve_triangular(C, rows.A, trans=1), e), half
+    white = _solve_transposed(C, jnp.concatenate([rows.A, rows.e[..., None]], axis=-1))
+    return Rows(white[..., :-1], white[..., -1]), half
 
 
 def to_parents(
@@ -82,7 +84,42 @@ def _(num_parents: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def factor_of_sum(B: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:
-    """Upper triangular `C` with `C' C = I + B' B`."""
+    """Upper triangular `C` with `C' C = I + B' B`.
+
+    That of a few columns is computed for the whole batch at once, where LAPACK would be called for each.
+    """
     n = B.shape[-1]
     identity = jnp.broadcast_to(jnp.eye(n, dtype=B.dtype), (*B.shape[:-2], n, n))
-    return jnp.linalg.qr(jnp.concatenate([B, identity], axis=-2), mode="r")
+    stacked = jnp.concatenate([B, identity], axis=-2)
+    return _gram_schmidt(stacked) if n <= _FEW else jnp.linalg.qr(stacked, mode="r")
+
+
+def _gram_schmidt(rows: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:
+    """The triangular factor of QR, by modified Gram-Schmidt, which is as exact as reflections for it.
+
+    No column may be zero.
+    """
+    n = rows.shape[-1]
+    rest = [rows[..., j] for j in range(n)]
+    factor = [[jnp.zeros(rows.shape[:-2], rows.dtype)] * n for _ in range(n)]
+    for j in range(n):
+        factor[j][j] = jnp.sqrt(jnp.sum(jnp.square(rest[j]), axis=-1))
+        unit = rest[j] / factor[j][j][..., None]
+        for k in range(j + 1, n):
+            factor[j][k] = jnp.sum(unit * rest[k], axis=-1)
+            rest[k] = rest[k] - factor[j][k][..., None] * unit
+    return jnp.stack([jnp.stack(row, axis=-1) for row in factor], axis=-2)
+
+
+def _solve_transposed(
+    C: Float[Array, "*batch n n"], b: Float[Array, "*batch n k"]
+) -> Float[Array, "*batch n k"]:
+    """`x` with `C' x = b` for upper triangular `C`; with few rows for the whole batch at once."""
+    n = C.shape[-1]
+    if n > _FEW:
+        return solve_triangular(C, b, trans=1)
+    rows: list[Array] = []
+    for j in range(n):
+        known = (C[..., i, j, None] * rows[i] for i in range(j))
+        rows.append((b[..., j, :] - sum(known, jnp.zeros(()))) / C[..., j, j, None])
+    return jnp.stack(rows, axis=-2)
