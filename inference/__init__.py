@@ -11,6 +11,7 @@ from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
 from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
 from .judging.evidence import log_evidence
+from .mixture.collapsed import Collapsed
 from .plots.posterior import plot_forest, plot_learning
 from .programs.by_hand import Program
 from .programs.nuts import Nuts
@@ -23,6 +24,7 @@ __all__ = [
     "Calibration",
     "Choice",
     "ClosedForm",
+    "Collapsed",
     "Comparison",
     "Cost",
     "EmpiricalBayes",

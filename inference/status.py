@@ -50,6 +50,9 @@ class Trouble(StrEnum):
     WIDENED = "widened"
     STEP_LIMIT = "step_limit"
     FAILED = "failed"
+    COLLAPSED = "collapsed"
+    IMMOBILE = "immobile"
+    NO_EVIDENCE = "no_evidence"
 
     @property
     def sentence(self) -> str:
@@ -83,6 +86,12 @@ _SENTENCES = {
     Trouble.WIDENED: "a fitted covariance is closer to singular than this precision can hold, and was "
     "widened: rescale the contexts, or use float64",
     Trouble.STEP_LIMIT: "stopped at max_steps before the evidence had converged: raise max_steps",
+    Trouble.COLLAPSED: "the weights of particles collapsed {n} times: fewer than 4 of them foresaw what "
+    "came, so that these alone were left. Use more particles, or priors closer to the data",
+    Trouble.IMMOBILE: "{n} times hardly any particle accepted a move: they are copies of a few. Use more "
+    "moves, or particles",
+    Trouble.NO_EVIDENCE: "the evidence was not finite {n} times: check the priors of the unknown numbers, "
+    "scale the contexts, or use float64",
     Trouble.FAILED: "the optimiser could not improve the evidence: check the data and the starting "
     "values",
 }

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
-__all__ = ["RewardStatistics", "add_reward", "no_rewards", "reward_statistics"]
+__all__ = ["RewardStatistics", "add_reward", "add_rewards", "no_rewards", "reward_statistics"]
 
 
 class RewardStatistics(NamedTuple):
@@ -27,12 +27,12 @@ class RewardStatistics(NamedTuple):
         factors: upper triangular `F_i` with `F_i' F_i` the sum of `[x' y]' [x' y]` over the rows of an
             action. Its first `d` rows are as many observations that stand for all rows of the action;
             its last entry is the norm of what no vector explains.
-        num_rewards: how many rows there are.
+        num_rewards: how many rows there are; a fraction where their evidence is discounted.
     """
 
     actions: Int[Array, " k"]
     factors: Float[Array, "k e e"]
-    num_rewards: Int[Array, ""]
+    num_rewards: Num[Array, ""]
 
     @property
     def contexts(self) -> Float[Array, "k d d"]:
@@ -85,12 +85,23 @@ def reward_statistics(
     num_actions: int,
 ) -> RewardStatistics:
     """The statistics of many rewards, at O(n d^2)."""
+    return add_rewards(no_rewards(num_actions, contexts.shape[1]), contexts, actions, rewards)
 
-    def one(statistics: RewardStatistics, row: tuple[Array, Array, Array]):
+
+def add_rewards(
+    statistics: RewardStatistics,
+    contexts: Float[Array, "n d"],
+    actions: Int[Array, " n"],
+    rewards: Float[Array, " n"],
+) -> RewardStatistics:
+    """After many more rewards, at O(n d^2). Actions out of range change nothing."""
+
+    def one(
+        statistics: RewardStatistics, row: tuple[Array, Array, Array]
+    ) -> tuple[RewardStatistics, None]:
         return add_reward(statistics, *row), None
 
-    start = no_rewards(num_actions, contexts.shape[1])
-    return jax.lax.scan(one, start, (contexts, actions, rewards))[0]
+    return jax.lax.scan(one, statistics, (contexts, actions, rewards))[0]
 
 
 def _rotate_in(factor: Float[Array, "e e"], row: Float[Array, " e"]) -> Float[Array, "e e"]:

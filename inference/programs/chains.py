@@ -1,7 +1,7 @@
-"""Chains of NumPyro's kernel on the observations of a buffer: how they begin, and how they move."""
+"""Chains of NumPyro's kernel on any data, such as a buffer of observations: how they begin, and how they move."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,33 @@ from jax import Array
 from jaxtyping import Int
 from numpyro.infer.hmc import hmc
 
-from ..buffer import Buffer
 from ..compiling import jit_loop
 from .target import Position
 
-if TYPE_CHECKING:
-    from .nuts import Nuts
+__all__ = ["ChainSettings", "Run", "advance", "begin_chains", "kernel"]
 
-__all__ = ["Run", "advance", "begin_chains", "kernel"]
+
+@runtime_checkable
+class ChainSettings(Protocol):
+    """What chains need to know: an energy, `target.potential(position, data)`, and how to adapt.
+
+    `Nuts` is one, whose data are a buffer of observations.
+    """
+
+    @property
+    def target(self) -> Any: ...
+
+    @property
+    def warmup(self) -> int: ...
+
+    @property
+    def dense_mass(self) -> bool: ...
+
+    @property
+    def target_accept(self) -> float: ...
+
+    @property
+    def max_depth(self) -> int: ...
 
 
 class Run(NamedTuple):
@@ -29,11 +48,11 @@ class Run(NamedTuple):
     transitions: Int[Array, "*chains"]
 
 
-def kernel(backend: "Nuts", buffer: Buffer) -> tuple[Any, Any]:
-    """NumPyro's kernel on the observations of a buffer, for one chain: its start and its step."""
+def kernel(backend: ChainSettings, data: Any) -> tuple[Any, Any]:
+    """NumPyro's kernel on some data, for one chain: its start and its step."""
     target = backend.target
     init, sample = hmc(
-        potential_fn_gen=lambda buffer: lambda z: target.potential(z, buffer), algo="NUTS"
+        potential_fn_gen=lambda data: lambda z: target.potential(z, data), algo="NUTS"
     )
 
     def begin(position: Position, key: Array, step_size: Any = 1.0, inverse_mass: Any = None):
@@ -45,21 +64,21 @@ def kernel(backend: "Nuts", buffer: Buffer) -> tuple[Any, Any]:
             dense_mass=backend.dense_mass,
             target_accept_prob=backend.target_accept,
             max_tree_depth=backend.max_depth,
-            model_args=(buffer,),
+            model_args=(data,),
             rng_key=key,
         )
 
-    return begin, lambda chain: sample(chain, (buffer,))
+    return begin, lambda chain: sample(chain, (data,))
 
 
 @partial(jit_loop, static_argnames="keep")
-def advance(backend: "Nuts", buffer: Buffer, chains: Any, count: Any, *, keep: int) -> Run:
+def advance(backend: ChainSettings, data: Any, chains: Any, count: Any, *, keep: int) -> Run:
     """`count` transitions of each chain, in one loop; those outside adaptation are counted.
 
     This takes by far the longest to compile. Outside `jit` all callers therefore keep the same number
     of positions, and share one compiled program.
     """
-    begin, step = kernel(backend, buffer)
+    begin, step = kernel(backend, data)
     jax.vmap(begin)(chains.z, chains.rng_key)  # only to set the kernel up
 
     longest = 2**backend.max_depth - 1
@@ -85,7 +104,7 @@ def advance(backend: "Nuts", buffer: Buffer, chains: Any, count: Any, *, keep: i
 
 @jit_loop
 def begin_chains(
-    backend: "Nuts", buffer: Buffer, starts: Position, keys: Array, sizes: Array, masses: Array
+    backend: ChainSettings, data: Any, starts: Position, keys: Array, sizes: Array, masses: Array
 ) -> Any:
-    """Chains about to adapt to the observations."""
-    return jax.vmap(kernel(backend, buffer)[0])(starts, keys, sizes, masses)
+    """Chains about to adapt to the data."""
+    return jax.vmap(kernel(backend, data)[0])(starts, keys, sizes, masses)

@@ -1,0 +1,1 @@
+"""Exact posteriors mixed over the few numbers that are unknown besides vectors."""

@@ -1,0 +1,96 @@
+"""NUTS over the unknown numbers alone, on their evidence: the posterior of `Collapsed`.
+
+The energy of a position costs what the evidence does, whatever the number of rewards was, and there are
+as few dimensions as there are unknown numbers: funnels between scales and vectors, which chains on all
+numbers have to find their way through, are integrated out.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from ...models.declaration import Declaration
+from ..programs.chains import advance, begin_chains
+from .numbers import Position, flat
+from .particles import as_rows, resampled
+from .population import CollapsedState, Mixing, Particles
+
+__all__ = ["ChainOptions", "EvidenceTarget", "Sampled", "sampled"]
+
+
+class ChainOptions(NamedTuple):
+    """How chains over the unknown numbers run; see `Collapsed`."""
+
+    chains: int
+    warmup: int
+    samples: int
+    target_accept: float
+
+
+class EvidenceTarget(Declaration):
+    """The posterior of the unknown numbers, as the kernel of `chains` takes one."""
+
+    mixing: Mixing
+
+    def potential(self, position: Position, kept: Any) -> Float[Array, ""]:
+        """Minus the log density of a position and all rewards."""
+        density = self.mixing.log_target(position, kept)
+        return jnp.where(jnp.isnan(density), jnp.inf, -density)
+
+
+class _Settings(Declaration):
+    """What `chains` needs to know of a backend."""
+
+    target: EvidenceTarget
+    warmup: int = eqx.field(static=True)
+    target_accept: float = eqx.field(static=True)
+    max_depth: int = eqx.field(default=8, static=True)
+    dense_mass: bool = eqx.field(default=True, static=True)
+
+
+class Sampled(NamedTuple):
+    """Positions, chain by chain, and counts of the transitions that drew them."""
+
+    positions: Position
+    divergences: Array
+    saturated: Array
+    transitions: Array
+    stuck: Array
+
+
+def sampled(mixing: Mixing, options: ChainOptions, key: Array, state: CollapsedState) -> Sampled:
+    """`samples` positions of each chain, started at particles and adapted by `warmup` transitions."""
+    settings = _Settings(EvidenceTarget(mixing), options.warmup, options.target_accept)
+    key_start, key_chains = jax.random.split(key)
+    starts, mass = _starts(key_start, state.particles, options.chains)
+    keys = jax.random.split(key_chains, options.chains)
+    masses = jnp.broadcast_to(mass, (options.chains, *mass.shape))
+    begun = begin_chains(settings, state.kept, starts, keys, jnp.ones(options.chains), masses)
+    count = options.warmup + options.samples
+    run = advance(settings, state.kept, begun, count, keep=options.samples)
+    # The last draws are kept in a ring, which need not begin with the oldest.
+    order = (count + jnp.arange(options.samples)) % options.samples
+    kept = jax.tree.map(
+        lambda leaf: leaf[:, order].reshape(-1, *leaf.shape[2:]), run.kept
+    )
+    chains = run.chains
+    stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
+    counts = run.divergences, run.saturated, run.transitions, stuck
+    return Sampled(kept, *(part.sum(dtype=jnp.int32) for part in counts))
+
+
+@jax.jit(static_argnames="chains")
+def _starts(key: Array, particles: Particles, chains: int) -> tuple[Position, Array]:
+    """Where chains start, and the covariance of the particles."""
+    rows, _ = flat(particles.positions)
+    weights = jnp.exp(particles.log_weights)[:, None]
+    away = rows - jnp.sum(weights * rows, axis=0)
+    cov = (weights * away).T @ away
+    p = cov.shape[0]
+    ridge = 1e-3 * jnp.diag(jnp.diagonal(cov)) + 1e-6 * jnp.eye(p, dtype=cov.dtype)
+    chosen = resampled(key, particles.log_weights, chains)
+    return as_rows(particles.positions, chosen), cov + ridge
