@@ -11,6 +11,7 @@ from jax import Array
 from ..models import Hierarchy
 from ..models.labels import label_index
 from .backend import Posterior
+from .mixture.collapsed import Collapsed
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 
@@ -23,9 +24,9 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     Level `movie` is a variable with the dimensions `chain`, `draw`, `movie_id`, `component`; the
     coordinates of `movie_id` are the level's labels, or positions where it has none, and those of
     `component` the names of the components of a context. Both are those of `hierarchy`, by default
-    the backend's own. `Nuts` and `Svi` have a variable for every other
-    site too: learned scales and weights, noise. There are `n` draws in one chain; of `Nuts` the last
-    `n` of its chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
+    the backend's own. `Collapsed`, `Nuts` and `Svi` have a variable for every other site too: learned
+    scales and weights, noise. There are `n` draws in one chain; of `Collapsed` and `Nuts` the last `n`
+    of their chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
     """
     draws = {name: np.asarray(value) for name, value in _draws(posterior, key, n).items()}
     coords, dims = _coordinates(posterior, hierarchy)
@@ -69,7 +70,7 @@ def rhat_and_ess(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _draws(posterior: Posterior, key: Array, n: int) -> dict[str, Array]:
     """Every site, (chains, draws, ...)."""
     backend, state = posterior.backend, posterior.state
-    if isinstance(backend, Nuts):
+    if isinstance(backend, Nuts | Collapsed):
         return {k: v[:, n // -backend.chains :] for k, v in backend.draws(state).items()}
     one_chain = backend.draws(key, state, n) if isinstance(backend, Svi) else posterior.draw(key, n)
     return {name: value[None] for name, value in one_chain.items()}

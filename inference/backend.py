@@ -106,17 +106,27 @@ class Backend(Declaration, Generic[State]):
         """The same state with room for `more` observations, where observations are kept."""
         return state
 
+    def rebuilt(self, state: State) -> State:
+        """The state after vectors have joined the hierarchy, with what they change for all made anew."""
+        return state
+
+    def log_evidence(self, state: State) -> Array | None:
+        """Log density of all observed rewards, or None where the backend has none; works inside `jit`."""
+        return None
+
     def forget(self, state: State, factor: Any) -> State:
         """The state in which the evidence of all observations so far is multiplied by `factor`."""
         raise TypeError(
-            f"{type(self).__name__} cannot forget; ClosedForm, Factored and ExpectationPropagation can"
+            f"{type(self).__name__} cannot forget; ClosedForm, Factored, ExpectationPropagation and "
+            "Collapsed can"
         )
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Backend[State]":
         """The same backend for a hierarchy that differs in its actions alone."""
         raise TypeError(
             f"{type(self).__name__} cannot take in new actions while it runs: its draws "
-            "are of all actions together. ClosedForm, ExpectationPropagation, Factored and Laplace can"
+            "are of all actions together. ClosedForm, ExpectationPropagation, Factored, Laplace and "
+            "Collapsed can"
         )
 
 

@@ -12,6 +12,7 @@ from .gaussian.closed_form import ClosedForm
 from .gaussian.expectation_propagation import ExpectationPropagation
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
+from .mixture.collapsed import Collapsed, why_not_collapsed
 from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi
@@ -41,8 +42,9 @@ class Choice(NamedTuple):
 def best_backend(hierarchy: Hierarchy | Program, observations: int = 1000) -> Choice:
     """The cheapest correct backend for a hierarchy or a program, why, and what a round costs.
 
-    Exact where that is possible; expectation propagation where rewards are not Gaussian; Laplace where
-    actions have a link; NUTS elsewhere. Where the levels above the actions are too many for a joint
+    Exact where that is possible; expectation propagation where rewards are not Gaussian; these mixed over
+    scales, noise and other numbers that are unknown, if they are few; Laplace where actions have a link;
+    NUTS elsewhere. Where the levels above the actions are too many for a joint
     covariance and not a tree, their posterior is factored or, if it cannot be, mean-field.
 
     Example:
@@ -76,6 +78,13 @@ def _choose(hierarchy: Hierarchy | Program) -> tuple[Backend[Any], str]:
         why = f"{why_not.cause}: no closed form; expectation propagation matches the moments"
     elif why_not.fits_laplace:
         kind, why = Laplace, f"{why_not.cause}: no closed form; Laplace fits a Gaussian at the mode"
+    elif not why_not_collapsed(hierarchy):
+        try:
+            collapsed = Collapsed(hierarchy)
+        except ValueError as too_large:
+            return Svi(hierarchy, guide="mean_field"), f"{why_not.cause}; but {too_large}"
+        why = f"{why_not.cause}: exact given the numbers to learn, over which particles mix"
+        return collapsed, why
     else:
         why = f"{why_not.cause}: no closed form, and nothing that Laplace fits; NUTS draws from it"
         return Nuts(hierarchy), why

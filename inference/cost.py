@@ -10,6 +10,7 @@ import numpy as np
 from .backend import Backend
 from .buffer import empty
 from .gaussian.backend import GaussianBackend
+from .mixture.collapsed import Collapsed
 from .programs.backend import ProgramBackend
 from .programs.nuts import Nuts
 from .programs.svi import Svi
@@ -72,6 +73,16 @@ def _(backend: GaussianBackend, observations: int) -> Cost:
         rows = -(-observations // hierarchy.num_actions)
         work += 2 * _NEWTON_STEPS * rows * hierarchy.dim**2
     return Cost(_bytes(state), work, observations)
+
+
+@round_cost.register
+def _(backend: Collapsed, observations: int) -> Cost:
+    """One draw given one particle, and an update of each; moves are few, and left out."""
+    state = _state(backend, observations)
+    actions, effects = state.particles.states.actions, state.particles.states.effects
+    draw = 4 * (_numbers(actions) + _numbers(effects)) // backend.particles
+    update = backend.particles * 4 * backend.hierarchy.dim**2 + 4 * _numbers(effects)
+    return Cost(_bytes(state), draw + update, observations)
 
 
 @round_cost.register

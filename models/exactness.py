@@ -26,6 +26,10 @@ class Obstacle(Enum):
     REWARD = "the reward is not Gaussian"
 
 
+# Numbers that `Collapsed` mixes over, where they are few.
+_LEARNED = (Obstacle.SCALE, Obstacle.WEIGHTS)
+
+
 class NotExact(str):
     """The reason why there is no closed form, and which backends fit, as a sentence with attributes.
 
@@ -39,9 +43,13 @@ class NotExact(str):
     obstacle: Obstacle
     fits_laplace: bool
 
-    def __new__(cls, cause: str, obstacle: Obstacle, fits_laplace: bool) -> "NotExact":
+    def __new__(
+        cls, cause: str, obstacle: Obstacle, fits_laplace: bool, fits_collapsed: bool = False
+    ) -> "NotExact":
         """The sentence for a cause in words."""
         backends = "Laplace, Nuts or Svi" if fits_laplace else "Nuts or Svi"
+        if fits_collapsed:
+            backends = f"Collapsed, {backends}"
         if fits_laplace and obstacle is Obstacle.REWARD:
             backends = f"ExpectationPropagation, {backends}"
         sentence = super().__new__(cls, f"{cause}: no closed form; use {backends}")
@@ -60,9 +68,10 @@ def find_obstacle(levels: "Sequence[Level]", reward: Reward) -> NotExact | None:
     if broken:
         level, obstacle = broken[0]
         cause = f"level '{level.name}' {level.why_not_linear_gaussian}"
-        return NotExact(cause, obstacle, fits_laplace)
+        learned = all(found in _LEARNED for _, found in broken)
+        return NotExact(cause, obstacle, fits_laplace, learned)
     if learned_noise:
-        return NotExact(Obstacle.NOISE.value, Obstacle.NOISE, fits_laplace)
+        return NotExact(Obstacle.NOISE.value, Obstacle.NOISE, fits_laplace, True)
     if not is_gaussian:
         learned = ", and some of its numbers are learned" if reward.is_learned else ""
         cause = f"the reward is {type(reward).__name__}, not Gaussian{learned}"

@@ -21,7 +21,10 @@ class Quadrature(NamedTuple):
 
 
 def integrated(
-    log_density: Callable[[Any], Any], functions: Callable[[Any], dict[str, Any]], p: int, order: int
+    log_density: Callable[[Any], Any],
+    functions: Callable[[Any], dict[str, Any]],
+    p: int,
+    order: int,
 ) -> Quadrature:
     """Moments under a density of `p` numbers, by Gauss-Hermite nodes around its mode.
 

@@ -138,7 +138,8 @@ class _Carrier:
 
         def carried(policy: Packed, state: Packed, fresh: Any, is_new: Any) -> Any:
             old = programs.policy.unpack(policy), programs.state.unpack(state)
-            return carry_over(old, fresh, axes, is_new)
+            new_policy, new_state = carry_over(old, fresh, axes, is_new)
+            return new_policy, new_policy.rebuilt(new_state)
 
         fresh = jax.eval_shape(_prior, programs.policy.tree, form.tree)
         packed = programs.policy.packed(), programs.state.packed()
@@ -234,7 +235,9 @@ class _Adder:
             known = [programs.state.unpack(state) for state in states]
             of_policy = len(jax.tree.leaves(unpacked))
             new_policy = place(unpacked, new_policy, axes[:of_policy], places)
-            new_states = [place(state, fresh, axes[of_policy:], places) for state in known]
+            new_states = [
+                new_policy.rebuilt(place(state, fresh, axes[of_policy:], places)) for state in known
+            ]
             packed = tuple(programs.state.pack(state) for state in new_states)
             return programs.policy.pack(new_policy), packed
 

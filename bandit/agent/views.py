@@ -15,7 +15,7 @@ import pandas as pd
 from jax import Array
 from jaxtyping import Float
 
-from ...inference import Posterior
+from ...inference import Backend, Posterior
 from ...inference.gaussian.new_vectors import extend, level_axes
 from ...models import Hierarchy, Reward
 from ...models.labels import label_index
@@ -41,11 +41,16 @@ def shown_posterior(posterior: Posterior, names: Mapping[str, Names]) -> Posteri
     leaves, structure = jax.tree.flatten(posterior.state)
     mean, cov = dict(posterior.mean), dict(posterior.cov)
     for name, size in _spare(problem, names).items():
-        axes = level_axes(lambda other: backend.with_hierarchy(other).init(), problem, name)
+        axes = level_axes(lambda other: _blank(backend.with_hierarchy(other)), problem, name)
         leaves = [_first(leaf, axis, size) for leaf, axis in zip(leaves, axes, strict=True)]
         mean[name], cov[name] = mean[name][:size], cov[name][:size]
     own, state = _shown(backend, problem, names), jax.tree.unflatten(structure, leaves)
     return replace(posterior, mean=mean, cov=cov, backend=own, state=state)
+
+
+def _blank(backend: Backend[Any]) -> Any:
+    """The state of a posterior, before any reward."""
+    return backend.posterior(backend.init()).state
 
 
 def _spare(problem: Any, names: Mapping[str, Names]) -> dict[str, int]:

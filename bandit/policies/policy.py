@@ -113,6 +113,10 @@ class Policy(Declaration, Generic[State]):
             f"{type(self).__name__} cannot forget; ThompsonSampling can, on ClosedForm or Factored"
         )
 
+    def rebuilt(self, state: State) -> State:
+        """The state after vectors have joined the hierarchy, with what they change for all made anew."""
+        return state
+
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Policy":
         """The same policy for other actions: those of a hierarchy that differs in them alone."""
         raise TypeError(
@@ -208,6 +212,10 @@ class ThompsonSampling(Policy[Any]):
     def forget(self, state: Any, factor: Any) -> Any:
         """The backend's posterior with all evidence so far discounted."""
         return self.backend.forget(state, factor)
+
+    def rebuilt(self, state: Any) -> Any:
+        """The backend's state after vectors have joined the hierarchy."""
+        return self.backend.rebuilt(state)
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> Policy:
         """The same backend for other actions, if it keeps a posterior for each action."""

@@ -109,14 +109,18 @@ class GaussianBackend(Backend[GaussianState]):
         """`x' theta_i` of one joint draw, with one scalar normal per action."""
         return _sample_scores(self, key, state, as_context(self.hierarchy, context))
 
+    def log_evidence(self, state: GaussianState) -> Array | None:
+        """Log density of all observed rewards, where messages and levels lose nothing of it."""
+        known = self.messages.has_evidence and self.levels.is_exact
+        return state.log_evidence if known else None
+
     @reported
     def posterior(self, state: GaussianState) -> Posterior:
         """Marginal means and covariances of every level."""
         # Out of jit a dict comes in alphabetical order.
         names = [level.name for level in self.hierarchy.levels]
         mean, cov = ({name: part[name] for name in names} for part in _posterior(self, state))
-        known = self.messages.has_evidence and self.levels.is_exact
-        return Posterior(mean, cov, state.log_evidence if known else None, self, state)
+        return Posterior(mean, cov, self.log_evidence(state), self, state)
 
     def status(self, state: GaussianState) -> Status:
         """Observations that were ignored, fits that failed, and numbers that are not finite."""

@@ -51,14 +51,10 @@ class Rows(NamedTuple):
 
     def declared(self, others: Level, size: int) -> Level:
         """A level of `size` such vectors; what is None they share with the others."""
-        return Level(
-            others.name,
-            size,
-            branching=others.branching,
-            parents=self.parents,
-            mean=others.mean if self.mean is None else self.mean,
-            cov=others.cov if self.cov is None else self.cov,
-            link=others.link,
+        own = {"mean": self.mean, "cov": self.cov}
+        changes = {what: given for what, given in own.items() if given is not None}
+        return others.remade(
+            size=size, parents=self.parents, branching=others.branching, labels=None, **changes
         )
 
 
@@ -156,6 +152,10 @@ def newcomers(
     if mean is not None:
         mean = as_array(mean, f"{here}: mean")
         check_mean(mean, size, dim, here)
+    if cov is not None and others.scale is not None:
+        raise ValueError(
+            f"{here} learns one scale for all its vectors; leave cov out, and new ones share it"
+        )
     if cov is not None:
         refuse_distribution(cov, here)
         cov = as_numbers(cov, f"{here}: cov")
@@ -248,7 +248,8 @@ def _joined(level: Level, new: Level | None, start: int, size: int, dim: int) ->
             rows = np.broadcast_to(own, (new.size, dim, dim))
         each = np.broadcast_to(declared.matrices(), (level.size, dim, dim))
         cov = join_rows(each, rows, start, size, spare=np.eye(dim))
-    return level.remade(size=size, parents=joined, mean=mean, cov=cov, labels=None)
+    known = {} if level.scale is not None else {"cov": cov}
+    return level.remade(size=size, parents=joined, mean=mean, labels=None, **known)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -74,9 +74,7 @@ def sampled(mixing: Mixing, options: ChainOptions, key: Array, state: CollapsedS
     run = advance(settings, state.kept, begun, count, keep=options.samples)
     # The last draws are kept in a ring, which need not begin with the oldest.
     order = (count + jnp.arange(options.samples)) % options.samples
-    kept = jax.tree.map(
-        lambda leaf: leaf[:, order].reshape(-1, *leaf.shape[2:]), run.kept
-    )
+    kept = jax.tree.map(lambda leaf: leaf[:, order].reshape(-1, *leaf.shape[2:]), run.kept)
     chains = run.chains
     stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
     counts = run.divergences, run.saturated, run.transitions, stuck

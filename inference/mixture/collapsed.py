@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...models import Gaussian, Hierarchy
+from ...models import Gaussian, Hierarchy, Level
 from ...models.arrays import as_count, is_concrete
 from ...models.exactness import Obstacle
 from ...models.messages import listed, short
@@ -256,16 +256,17 @@ class Collapsed(Backend[CollapsedState]):
         return table.assign(draws=len(state.particles.log_weights), divergences=divergences)
 
     def status(self, state: CollapsedState) -> Status:
-        """Observations that were ignored, weights that collapsed, moves that failed, chains that did not mix."""
+        """Ignored observations, weights that collapsed, moves that failed, chains that did not mix."""
         return _status(self, state)
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Collapsed":
         """The same backend for a hierarchy that differs in its actions alone."""
-        ours, theirs = (_shapes(each) for each in (self.hierarchy, hierarchy))
-        if ours != theirs:
+        own = [level.name for level in hierarchy.levels if _has_own_numbers(level)]
+        if own:
             raise TypeError(
-                "Collapsed cannot take in new vectors while it runs where each has numbers of its own to "
-                "learn: declare a scale that vectors share, of shape () or (dim,)"
+                "Collapsed cannot take in new vectors while it runs where every vector of level "
+                f"'{own[-1]}' has numbers of its own to learn: declare a scale that they share, of shape "
+                "() or (dim,), and known weights"
             )
         return self.remade(hierarchy=hierarchy)
 
@@ -308,9 +309,9 @@ def _rewards_kept(hierarchy: Hierarchy) -> KeptRewards:
     return KeptSums() if isinstance(hierarchy.reward, Gaussian) else KeptRows()
 
 
-def _shapes(hierarchy: Hierarchy) -> dict[str, tuple[int, ...]]:
-    """The shapes of all unknown numbers."""
-    return {site: law.shape() for site, law in hierarchy.unknowns.laws.items()}
+def _has_own_numbers(level: Level) -> bool:
+    """Whether there are more numbers to learn where there are more vectors."""
+    return bool(level.learned_weights) or (level.scale is not None and len(level.scale.shape()) > 1)
 
 
 def _check_memory(backend: Collapsed) -> None:
@@ -366,9 +367,7 @@ def _sample(backend: Collapsed, key: Array, state: CollapsedState) -> dict[str, 
 
 
 @jax.jit
-def _sample_scores(
-    backend: Collapsed, key: Array, state: CollapsedState, context: Array
-) -> Array:
+def _sample_scores(backend: Collapsed, key: Array, state: CollapsedState, context: Array) -> Array:
     return drawn_scores(backend.mixing, key, state, context)
 
 

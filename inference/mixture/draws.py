@@ -94,8 +94,9 @@ def moments(
         more = (
             jax.tree.map(lambda m: jnp.einsum("m,mkd->kd", own, m), away),
             jax.tree.map(
-                lambda c, m: jnp.einsum("m,mkde->kde", own, c)
-                + jnp.einsum("m,mkd,mke->kde", own, m, m),
+                lambda c, m: (
+                    jnp.einsum("m,mkde->kde", own, c) + jnp.einsum("m,mkd,mke->kde", own, m, m)
+                ),
                 cov,
                 away,
             ),

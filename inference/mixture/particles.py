@@ -8,9 +8,10 @@ O(log n) times.
 
 Proposals come from the particles themselves. Every other one is drawn from the Gaussian that has their
 mean and covariance, whatever the particle (Chopin 2002, Section 4): where the posterior is near to it,
-nearly all are accepted, and one is enough. The others are steps from where the particle is, which work for any shape.
-The first kind is spread evenly: proposals of all particles together are a lattice, shifted at random, each
-of them still a draw from its law, so that averages over particles have less error than those of independent ones.
+nearly all are accepted, and one is enough. The others are steps from where the particle is, which work
+for any shape. The first kind is spread evenly: proposals of all particles together are a lattice, shifted
+at random, each of them still a draw from its law, so that averages over particles have less error than
+those of independent ones.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from jaxtyping import Float, Int
 
 __all__ = ["Moved", "as_rows", "bridge", "effective_size", "moved", "normalised", "resampled"]
 
-LogDensity = Callable[[Float[Array, " p"]], Float[Array, ""]]
+Target = Callable[[Float[Array, " p"]], tuple[Float[Array, ""], Any]]
 
 _WIDER = 1.1  # than the particles are the proposals drawn from all of them, in standard deviations
 _HALVINGS = 30  # of an interval in which a share of the evidence is sought
@@ -43,7 +44,7 @@ def effective_size(log_weights: Float[Array, " M"]) -> Float[Array, ""]:
 
 
 def resampled(key: Array, log_weights: Float[Array, " M"], n: int) -> Int[Array, " n"]:
-    """Which particles `n` draws by weight are: evenly spaced over the sums of weights, from a random start."""
+    """Which particles `n` draws by weight are: evenly spaced over the sums of the weights."""
     sums = jnp.cumsum(jnp.exp(log_weights))
     places = (jnp.arange(n) + jax.random.uniform(key)) / n * sums[-1]
     return jnp.minimum(jnp.searchsorted(sums, places, side="right"), len(sums) - 1)
@@ -52,7 +53,7 @@ def resampled(key: Array, log_weights: Float[Array, " M"], n: int) -> Int[Array,
 def bridge(
     log_weights: Float[Array, " M"], gain: Float[Array, " M"], most: Float[Array, ""], least: float
 ) -> Float[Array, ""]:
-    """The largest share, up to `most`, of a gain in log evidence that leaves an effective size of `least`."""
+    """The largest share of a gain in log evidence, up to `most`, that leaves an effective size."""
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
@@ -70,12 +71,14 @@ class Moved(NamedTuple):
 
     Attributes:
         positions: where they are.
+        found: what the density was computed from, there.
         log_density: of the target, there.
         accepted: the number of accepted proposals.
         broken: the number of proposals at which the target was NaN.
     """
 
     positions: Float[Array, "M p"]
+    found: Any
     log_density: Float[Array, " M"]
     accepted: Int[Array, ""]
     broken: Int[Array, ""]
@@ -85,16 +88,18 @@ def moved(
     key: Array,
     positions: Float[Array, "M p"],
     log_weights: Float[Array, " M"],
-    target: LogDensity,
+    target: Target,
     steps: int,
 ) -> Moved:
-    """Particles resampled by their weights, and moved by `steps` steps that leave the target invariant."""
+    """Particles resampled by their weights, and moved by `steps` steps that leave the target invariant.
+
+    The target gives a log density, and what it was computed from, which is kept of where particles are.
+    """
     M, p = positions.shape
     key_resample, key_steps = jax.random.split(key)
     mean, root = _fitted(positions, log_weights)
     chosen = positions[resampled(key_resample, log_weights, M)]
     densities = jax.vmap(target)
-    none = jnp.zeros((), jnp.int32)
 
     def from_all(key: Array, now: Array) -> tuple[Array, Array]:
         noise = _lattice_normal(key, M, p)
@@ -104,31 +109,45 @@ def moved(
 
     def from_each(key: Array, now: Array) -> tuple[Array, Array]:
         key_size, key_noise = jax.random.split(key)
-        # Long and short steps, so that some fit where the posterior is wide and some where it is narrow.
+        # Long and short steps: some fit where the posterior is wide, and some where it is narrow.
         size = 2.4 / np.sqrt(p) * jnp.exp(jax.random.uniform(key_size, (M, 1), minval=-1.6))
         noise = jax.random.normal(key_noise, (M, p), positions.dtype)
         return now + size * noise @ root.T, jnp.zeros(M, positions.dtype)
 
+    def stay(key: Array, now: Array) -> tuple[Array, Array]:
+        return now, jnp.zeros(M, positions.dtype)
+
     def step(state: Moved, given: tuple[Array, Array]) -> tuple[Moved, None]:
-        key, is_local = given
+        key, number = given
         key_from, key_accept = jax.random.split(key)
-        proposed, correction = jax.lax.cond(
-            is_local, from_each, from_all, key_from, state.positions
-        )
-        there = densities(proposed)
+        kind = jnp.where(number == 0, 0, 1 + (number + 1) % 2)
+        proposals = stay, from_all, from_each
+        proposed, correction = jax.lax.switch(kind, proposals, key_from, state.positions)
+        there, found = densities(proposed)
         broken = jnp.isnan(there)
         ratio = jnp.where(broken, -jnp.inf, there - state.log_density + correction)
         accept = jnp.log(jax.random.uniform(key_accept, (M,))) < ratio
+        accept |= number == 0  # which only finds the density of where particles are
+
+        def kept(new: Array, old: Array) -> Array:
+            return jnp.where(accept.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        counted = number > 0
         return Moved(
-            jnp.where(accept[:, None], proposed, state.positions),
-            jnp.where(accept, there, state.log_density),
-            state.accepted + accept.sum(dtype=jnp.int32),
+            kept(proposed, state.positions),
+            jax.tree.map(kept, found, state.found),
+            kept(there, state.log_density),
+            state.accepted + counted * accept.sum(dtype=jnp.int32),
             state.broken + broken.sum(dtype=jnp.int32),
         ), None
 
-    start = Moved(chosen, densities(chosen), none, none)
-    kinds = jnp.arange(steps) % 2 == 1
-    return jax.lax.scan(step, start, (jax.random.split(key_steps, steps), kinds))[0]
+    shapes = jax.eval_shape(densities, chosen)
+    there, found = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    none = jnp.zeros((), jnp.int32)
+    start = Moved(chosen, found, there, none, none)
+    # The density is written once in the program, which takes long to compile.
+    given = jax.random.split(key_steps, steps + 1), jnp.arange(steps + 1)
+    return jax.lax.scan(step, start, given)[0]
 
 
 def _fitted(

@@ -20,7 +20,7 @@ from .numbers import Numbers, Position, flat
 from .particles import bridge, effective_size, moved, normalised
 from .rewards_kept import KeptRewards
 
-__all__ = ["CollapsedState", "MixtureInfo", "Mixing", "Particles"]
+__all__ = ["CollapsedState", "Mixing", "MixtureInfo", "Particles"]
 
 _LEAST = 0.5  # of the particles, the effective size below which they are renewed
 _FEWEST = 4  # particles that all weight may be on; fewer are no sample any more
@@ -132,7 +132,15 @@ class Mixing(eqx.Module):
         states = jax.vmap(lambda position: _from_zero(self.backend(position).init()))(positions)
         even = jnp.full(particles, -jnp.log(particles))
         zero, none = jnp.zeros(()), jnp.zeros((), jnp.int32)
-        return Particles(positions, even, states, zero, zero, key, MixtureInfo(*[none] * len(MixtureInfo._fields)))
+        return Particles(
+            positions,
+            even,
+            states,
+            zero,
+            zero,
+            key,
+            MixtureInfo(*[none] * len(MixtureInfo._fields)),
+        )
 
     def after_one(self, state: CollapsedState, observation: tuple[Any, ...]) -> CollapsedState:
         """After one observation (context, action, reward, exposure)."""
@@ -180,7 +188,7 @@ class Mixing(eqx.Module):
             return effective_size(now.log_weights) < least
 
         def renew(now: Particles) -> Particles:
-            now = self._moved(now, lambda position: self.log_target(position, kept))
+            now, _ = self._moved(now, lambda position: (self.log_target(position, kept), ()))
             return now._replace(states=self.states(now.positions, kept))
 
         return jax.lax.while_loop(is_worn, renew, particles)
@@ -193,12 +201,8 @@ class Mixing(eqx.Module):
         """
         least = _LEAST * len(particles.log_weights)
 
-        def gained(positions: Position) -> Array:
-            def one(position: Position) -> Array:
-                return self.log_evidence(position, after) - self.log_evidence(position, before)
-
-            gain = jax.vmap(one)(positions)
-            return jnp.where(jnp.isfinite(gain), gain, -jnp.inf)
+        def evidences(position: Position) -> tuple[Array, Array]:
+            return self.log_evidence(position, before), self.log_evidence(position, after)
 
         def share(now: Particles, gain: Array, left: Array) -> Array:
             return bridge(now.log_weights, gain, left, least)
@@ -211,39 +215,46 @@ class Mixing(eqx.Module):
             now, gain, left, part = state
             left = left - part
 
-            def target(position: Position) -> Array:
-                old, new = (self.log_evidence(position, kept) for kept in (before, after))
-                return self.numbers.log_prior(position) + left * old + (1 - left) * new
+            def target(position: Position) -> tuple[Array, Any]:
+                old, new = evidences(position)
+                bridged = left * old + (1 - left) * new
+                return self.numbers.log_prior(position) + bridged, (old, new)
 
-            now = self._moved(_weighed(now, part * gain), target)
-            gain = gained(now.positions)
+            now, found = self._moved(_weighed(now, part * gain), target)
+            gain = _gain(*found)
             return now, gain, left, share(now, gain, left)
 
-        now, gain = particles._replace(states=None), gained(particles.positions)
+        gain = _gain(*jax.vmap(evidences)(particles.positions))
+        now = particles._replace(states=None)
         all_of_it = jnp.ones((), gain.dtype)
         start = now, gain, all_of_it, share(now, gain, all_of_it)
         now, gain, left, _ = jax.lax.while_loop(is_too_much, one_share, start)
         now = _weighed(now, left * gain)
         return now._replace(states=self.states(now.positions, after))
 
-    def _moved(self, now: Particles, target: Any) -> Particles:
-        """Particles resampled and moved towards a target, without posteriors; evenly weighted."""
+    def _moved(self, now: Particles, target: Any) -> tuple[Particles, Any]:
+        """Particles resampled and moved towards a target, without posteriors; evenly weighted.
+
+        Also what the target's density was computed from, where they are.
+        """
         rows, back = flat(now.positions)
         M = len(rows)
         key, key_moves = jax.random.split(now.key)
-        found = moved(key_moves, rows, now.log_weights, lambda row: target(back(row)), self.steps)
+        after = moved(key_moves, rows, now.log_weights, lambda row: target(back(row)), self.steps)
         info = now.info._replace(
             renewals=now.info.renewals + 1,
             collapsed=now.info.collapsed + (effective_size(now.log_weights) < _FEWEST),
-            immobile=now.info.immobile + (found.accepted < _LEAST_ACCEPTED * M * self.steps),
-            broken=now.info.broken + found.broken,
+            immobile=now.info.immobile + (after.accepted < _LEAST_ACCEPTED * M * self.steps),
+            broken=now.info.broken + after.broken,
         )
-        return now._replace(
-            positions=jax.vmap(back)(found.positions),
-            log_weights=jnp.full_like(now.log_weights, -jnp.log(M)),
-            key=key,
-            info=info,
-        )
+        even = jnp.full_like(now.log_weights, -jnp.log(M))
+        positions = jax.vmap(back)(after.positions)
+        return now._replace(positions=positions, log_weights=even, key=key, info=info), after.found
+
+
+def _gain(old: Float[Array, " M"], new: Float[Array, " M"]) -> Float[Array, " M"]:
+    """By how much log evidences rise; what is not finite counts as impossible."""
+    return jnp.where(jnp.isfinite(new - old), new - old, -jnp.inf)
 
 
 def _rejecting(particles: Particles, rejected: Array) -> Particles:

@@ -1,4 +1,4 @@
-"""Chains of NumPyro's kernel on any data, such as a buffer of observations: how they begin, and how they move."""
+"""Chains of NumPyro's kernel on any data, such as a buffer of rows: how they begin and move."""
 
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable

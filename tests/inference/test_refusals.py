@@ -29,11 +29,11 @@ def two_levels(effect=None, action=None, noise=1.0):
         (lambda: nonlinear(ONES, 2), "level 'action' has a link.*use Laplace, Nuts or Svi"),
         (
             lambda: two_levels(effect={"scale": dist.HalfNormal(1.0)}),
-            "level 'genre' learns its scale.*use Nuts or Svi",
+            "level 'genre' learns its scale.*use Collapsed, Nuts or Svi",
         ),
         (
             lambda: two_levels(action={"parents": {"genre": dist.Normal(jnp.zeros((3, 2)), 1.0)}}),
-            "level 'movie' learns its weights for 'genre'.*use Nuts or Svi",
+            "level 'movie' learns its weights for 'genre'.*use Collapsed, Nuts or Svi",
         ),
         (
             lambda: two_levels(
@@ -41,7 +41,7 @@ def two_levels(effect=None, action=None, noise=1.0):
             ),
             "level 'genre' has a family of its own.*use Nuts or Svi",
         ),
-        (lambda: two_levels(noise=dist.HalfNormal(1.0)), "noise is learned.*use Nuts or Svi"),
+        (lambda: two_levels(noise=dist.HalfNormal(1.0)), "noise is learned.*use Collapsed, Nuts or Svi"),
     ],
 )
 def test_no_closed_form(declare, message):

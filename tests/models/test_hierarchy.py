@@ -80,23 +80,23 @@ WHY_NOT = {
     ),
     "learned scale": (
         lambda: declare(effect={"scale": dist.HalfNormal()}),
-        "level 'effect' learns its scale: no closed form; use Nuts or Svi",
+        "level 'effect' learns its scale: no closed form; use Collapsed, Nuts or Svi",
     ),
     "learned scale below a link": (
         lambda: declare(action={"scale": dist.HalfNormal(), "link": jnp.tanh}),
-        "level 'action' learns its scale: no closed form; use Nuts or Svi",
+        "level 'action' learns its scale: no closed form; use Collapsed, Nuts or Svi",
     ),
     "learned weights": (
         lambda: declare(action={"parents": {"effect": dist.Normal()}}),
-        "level 'action' learns its weights for 'effect': no closed form; use Nuts or Svi",
+        "level 'action' learns its weights for 'effect': no closed form; use Collapsed, Nuts or Svi",
     ),
     "learned Sparse weights": (
         lambda: declare(action={"parents": {"effect": Sparse([[0]] * 3, dist.Normal())}}),
-        "level 'action' learns its weights for 'effect': no closed form; use Nuts or Svi",
+        "level 'action' learns its weights for 'effect': no closed form; use Collapsed, Nuts or Svi",
     ),
     "learned noise": (
         lambda: linear(ONES, 2, noise=dist.HalfNormal()),
-        "the reward's noise is learned: no closed form; use Nuts or Svi",
+        "the reward's noise is learned: no closed form; use Collapsed, Nuts or Svi",
     ),
 }
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ....inference import (
     ClosedForm,
+    Collapsed,
     ExpectationPropagation,
     Factored,
     Laplace,
@@ -55,7 +56,17 @@ CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
-        *(ClosedForm, ExpectationPropagation, Factored, Laplace, Nuts, Svi, Program, Target),
+        *(
+            ClosedForm,
+            Collapsed,
+            ExpectationPropagation,
+            Factored,
+            Laplace,
+            Nuts,
+            Svi,
+            Program,
+            Target,
+        ),
         *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
         *(AR1, Graph, GaussianProcess, Relationship),
         *(Binomial, NegativeBinomial, StudentT, Probit, Ordinal),

@@ -85,7 +85,9 @@ def by_quadrature(unknown: tuple[str, ...], seen: Any, order: int) -> Quadrature
         each = spread(given)
         scaled = columns * each
         noise = given["reward_noise"][0] ** 2
-        normals = scaled.T @ jnp.linalg.solve(scaled @ scaled.T + noise * jnp.eye(len(rewards)), rewards)
+        normals = scaled.T @ jnp.linalg.solve(
+            scaled @ scaled.T + noise * jnp.eye(len(rewards)), rewards
+        )
         both = each * normals
         effect = both[: LEVELS * DIM].reshape(LEVELS, DIM)
         action = weights @ effect + both[LEVELS * DIM :].reshape(ACTIONS, DIM)
@@ -116,8 +118,8 @@ def test_posterior_of_five_numbers_agrees_with_quadrature():
 def check_posterior(count: int, order: int) -> None:
     """Means and deviations within Monte Carlo error of 2,000 draws, worth at least 500.
 
-    A mean is off by `sd / sqrt(500)` and a deviation by `sd / sqrt(1000)` for normal draws, and by twice that
-    for the skewed ones of scales; four such errors are allowed.
+    A mean is off by `sd / sqrt(500)` and a deviation by `sd / sqrt(1000)` for normal draws, and by twice
+    that for the skewed ones of scales; four such errors are allowed.
     """
     seen = observed(ROWS)
     truth = by_quadrature(UNKNOWN[count], seen, order)
@@ -153,7 +155,9 @@ def test_online_particles_agree_with_quadrature(count: int, x64: None):
         return backend.update(state, *row), None
 
     rows = jnp.asarray(contexts), jnp.asarray(actions), jnp.asarray(rewards)
-    state, _ = jax.jit(lambda state: jax.lax.scan(one, state, rows))(backend.init(jax.random.key(2)))
+    state, _ = jax.jit(lambda state: jax.lax.scan(one, state, rows))(
+        backend.init(jax.random.key(2))
+    )
     mixing, kept = backend.mixing, state.kept
     _, back = jax.flatten_util.ravel_pytree(
         jax.tree.map(lambda leaf: leaf[0], state.particles.positions)
