@@ -41,7 +41,10 @@ def two_levels(effect=None, action=None, noise=1.0):
             ),
             "level 'genre' has a family of its own.*use Nuts or Svi",
         ),
-        (lambda: two_levels(noise=dist.HalfNormal(1.0)), "noise is learned.*use Collapsed, Nuts or Svi"),
+        (
+            lambda: two_levels(noise=dist.HalfNormal(1.0)),
+            "noise is learned.*use Collapsed, Nuts or Svi",
+        ),
     ],
 )
 def test_no_closed_form(declare, message):
