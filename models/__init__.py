@@ -1,5 +1,7 @@
 """What the world may look like: hierarchies declared by a user, as NumPyro programs."""
 
+from .catalogue.catalogue import Catalogue, NewItems
+from .catalogue.table import CatalogueError
 from .covariance_laws import LKJCovariance
 from .data import Data
 from .hierarchy import Hierarchy
@@ -17,6 +19,8 @@ __all__ = [
     "AR1",
     "Bernoulli",
     "Binomial",
+    "Catalogue",
+    "CatalogueError",
     "Data",
     "Gaussian",
     "GaussianProcess",
@@ -26,6 +30,7 @@ __all__ = [
     "LKJCovariance",
     "Level",
     "NegativeBinomial",
+    "NewItems",
     "Ordinal",
     "Poisson",
     "Probit",

@@ -1,0 +1,1 @@
+"""Tables of items and logs, made into hierarchies and data."""

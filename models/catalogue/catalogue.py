@@ -1,0 +1,427 @@
+"""`Catalogue`: a table of items as a hierarchy with names, and rows as contexts and data."""
+
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from numpyro.distributions import Distribution
+
+from ..data import Data
+from ..hierarchy import Hierarchy
+from ..messages import listed, short
+from ..rewards import Gaussian, Reward
+from .assembly import Parts, action_weights, highest, levels_of
+from .cells import label_column
+from .choices import Choices, as_choices, check_levels, option_of
+from .crossed import learn_crossed
+from .encoding import Encoding, learn_encoding
+from .nested import NewNode, learn_nested
+from .numeric import learn_numeric
+from .table import CatalogueError, Table, as_table, numbers_of
+
+__all__ = ["Catalogue", "NewItems"]
+
+
+class NewItems(NamedTuple):
+    """Items that a catalogue does not have yet.
+
+    Attributes:
+        labels: of the items.
+        weights: parent level's name -> their weights, on the nodes of the catalogue and on new ones.
+        nodes: level's name -> nodes of the tree that there are not yet.
+        catalogue: the catalogue with these items after those it has.
+
+    Example:
+        >>> import pandas as pd
+        >>> shoes = pd.DataFrame({"shoe": ["boot", "clog"], "kind": ["warm", "light"]})
+        >>> catalogue = Catalogue(shoes, action="shoe", crossed="kind")
+        >>> new = catalogue.new_items({"shoe": "sandal", "kind": "light"})
+        >>> new.labels, new.catalogue.hierarchy.num_actions
+        (('sandal',), 3)
+    """
+
+    labels: tuple[Hashable, ...]
+    weights: dict[str, Any]
+    nodes: dict[str, list[NewNode]]
+    catalogue: "Catalogue"
+
+
+class Catalogue:
+    """Items and the columns that matter, as a hierarchy with names; rows as contexts and data.
+
+    Labels are text or whole numbers; text is taken without the spaces around it and in Unicode's composed
+    form. What cannot be read is refused by a `CatalogueError` that names row, column and value.
+
+    The encoding of contexts and the standardisation of numbers are learned once and stay the same.
+
+    Args:
+        items: a table with a row for each item, of pandas, polars or pyarrow.
+        action: the column of the items' labels, all different; `{level: column}` names the level.
+        crossed: columns of labels, each a level of effects. A cell holds one label, several ("a|b", or
+            a list), or `{label: weight}`.
+        nested: columns of a tree, top to bottom: each node has one parent. The same label below
+            different parents is another node, called by its path: `("shoes", "boots")`.
+        numeric: columns of numbers, together a level "numeric" with an effect for each, whose weights
+            are the standardised numbers; a dict makes several levels.
+        contexts: what a visitor's context is made of: a formula such as "1 + age + C(gender)", a list
+            of columns (an intercept, standardised numbers, 0 or 1 for each label but the first), or a
+            fitted transformer of scikit-learn. By default all visitors are alike.
+        visitors: the table that the encoding of contexts is learned from: it needs to hold every
+            category there is. Without it `learned_from` says it later.
+        reward: the family of rewards, by default `Gaussian(1.0)`.
+        several: whether several labels of an item are averaged ("average") or added ("sum"); by level
+            in a dict. Weights in a cell are taken as they are.
+        separator: of several labels in a text; None where a text is one label. By level in a dict.
+        missing: what a missing cell, or a label never seen, is: "error"; "unknown", one of the known,
+            averaged over (of a number its mean); or "new", drawn from its population: a label "(new)"
+            which all such items of a column share, and in a tree a node of its own. By level in a dict.
+        common: whether all actions have a vector in common, a level "common": the intercept and other
+            fixed effects. It is the parent of the tree's top, or of the actions.
+        means: level's name -> prior mean, as in `Level`.
+        covs: level's name -> known covariance, or one for all levels but "common"; "common" has a wide
+            one by default (100 noise², or 4 where rewards are not Gaussian).
+        scales: level's name -> distribution of an unknown standard deviation, or one for all levels but
+            "common". By default HalfNormal(noise), or HalfNormal(1) where the noise is not known.
+
+    Attributes:
+        action_column: the column of the items' labels.
+        choices: the columns of each level.
+        encoding: rows to contexts; None as long as it is not learned.
+        labels: of the items.
+        parts: what the items were found to be.
+        reward: the family of rewards.
+
+    Example:
+        >>> import pandas as pd
+        >>> movies = pd.DataFrame({"title": ["Airplane!", "Heat"], "genres": ["Comedy", "Crime|Drama"]})
+        >>> catalogue = Catalogue(movies, action="title", crossed={"genre": "genres"})
+        >>> catalogue.hierarchy
+        Hierarchy of 3 levels...
+    """
+
+    def __init__(
+        self,
+        items: Any,
+        action: Any,
+        *,
+        crossed: Any = None,
+        nested: Any = None,
+        numeric: Any = None,
+        contexts: Any = None,
+        visitors: Any = None,
+        reward: Reward | None = None,
+        several: Any = "average",
+        separator: Any = "|",
+        missing: Any = "error",
+        common: bool = True,
+        means: Any = None,
+        covs: Any = None,
+        scales: Any = None,
+    ):
+        table = as_table(items, "Catalogue items")
+        if not len(table):
+            raise CatalogueError(
+                "Catalogue items: the table has no rows; expected one for each item"
+            )
+        if not isinstance(common, bool):
+            raise TypeError(f"Catalogue common: got {short(common)}; expected True or False")
+        self.choices = as_choices(action, crossed, nested, numeric, common)
+        self.action_column = self.choices.action[1]
+        self.reward = Gaussian() if reward is None else reward
+        if not isinstance(self.reward, Reward):
+            raise TypeError(
+                f"Catalogue reward: got {short(reward)}; expected a reward family, such as Bernoulli()"
+            )
+        options = _Options(several, separator, missing, self.choices)
+        self.parts = _learned(table, self.choices, options, common)
+        self.labels = self.parts.labels
+        self.laws = _as_laws(means, covs, scales, self.parts.names)
+        self.contexts_from = contexts
+        seen = None if visitors is None else as_table(visitors, "Catalogue visitors")
+        self.encoding: Encoding | None = learn_encoding(contexts, seen)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The declaration: levels with labels, scales learned unless they are given."""
+        components = self._encoding().components
+        levels = levels_of(self.parts, self.reward, self.laws)
+        return Hierarchy(levels, self.reward, len(components), components=components)
+
+    def contexts(self, frame: Any) -> Float[np.ndarray, "n d"]:
+        """The contexts of the rows of a table, or of one visitor as a dict; always by the same encoding.
+
+        Example:
+            >>> import pandas as pd
+            >>> people = pd.DataFrame({"age": [20, 40], "town": ["Oslo", "Rome"]})
+            >>> drinks = pd.DataFrame({"drink": ["tea", "milk"]})
+            >>> catalogue = Catalogue(drinks, "drink", contexts=["age", "town"], visitors=people)
+            >>> catalogue.contexts({"age": 30, "town": "Rome"}).tolist()
+            [[1.0, 0.0, 1.0]]
+        """
+        return self._encoding().encode(as_table(frame, "visitors"))
+
+    def data(
+        self, log: Any, reward: str, *, exposure: str | None = None, action: Any = None
+    ) -> Data:
+        """The observations of a log.
+
+        Args:
+            log: a table with a row for each observation: the item's label, what contexts are made of,
+                and the reward.
+            reward: the column of rewards; True and False are 1 and 0.
+            exposure: the column that says how many rewards a row stands for; see `Data`.
+            action: the column of the items' labels, by default called as in the table of items.
+        """
+        table = as_table(log, "log")
+        actions = self.positions(table, action)
+        rewards = numbers_of(table, reward)
+        exposures = None if exposure is None else numbers_of(table, exposure)
+        _check_rewards(table, self.reward, reward, rewards, exposure, exposures)
+        contexts = self._encoding().encode(table)
+        return Data(contexts, actions, rewards, exposures)
+
+    def positions(self, log: Any, action: Any = None) -> Int[np.ndarray, " n"]:
+        """The position of the item that each row of a log names.
+
+        Args:
+            log: a table.
+            action: the column of the items' labels, by default called as in the table of items.
+        """
+        table = as_table(log, "log")
+        column = self.action_column if action is None else action
+        labels = label_column(table, column)
+        places = self._places
+        try:
+            return np.array([places[label] for label in labels], np.int32)
+        except KeyError:
+            row = next(row for row, label in enumerate(labels) if label not in places)
+            value, known = table.column(column)[row], listed(self.labels, 4)
+            why = "is missing" if labels[row] is None else "is no item of the catalogue"
+            table.refuse(row, column, value, f"{why}; its items are {known}")
+
+    def learned_from(self, visitors: Any) -> "Catalogue":
+        """The same catalogue, with the encoding of contexts learned from a table of visitors."""
+        return self._copied(
+            encoding=learn_encoding(self.contexts_from, as_table(visitors, "visitors"))
+        )
+
+    def with_laws(self, laws: Mapping[str, Mapping[str, Any]], reward: Reward) -> "Catalogue":
+        """The same catalogue with other laws of its levels, and another family of rewards.
+
+        Args:
+            laws: level's name -> arguments of `Level`: mean, cov, scale.
+            reward: the family of rewards.
+        """
+        check_levels(laws, self.parts.names, "laws")
+        return self._copied(laws={name: dict(law) for name, law in laws.items()}, reward=reward)
+
+    def weights(self, items: Any) -> dict[str, Any]:
+        """The weights of new items on the levels right above the actions, for `Agent.add_actions`.
+
+        Standardised as the items of the catalogue are. Labels never seen are what `missing` says.
+        """
+        return self.new_items(items).weights
+
+    def new_items(self, items: Any) -> NewItems:
+        """New items, and the nodes of the tree that come with them."""
+        table = as_table(items, "new items")
+        labels = _action_labels(table, self.action_column)
+        for row, label in enumerate(labels):
+            if label in self._places:
+                table.refuse(row, self.action_column, label, "is an item of the catalogue already")
+        nodes: dict[str, list[NewNode]] = {}
+        nested = None
+        if self.parts.nested is not None:
+            above, nodes = self.parts.nested[0].place(table)
+            tree = self.parts.nested[0].with_new(nodes)
+            nested = tree, tree.positions(above)
+        own = self.parts._replace(
+            labels=labels,
+            crossed=tuple((crossed, crossed.weights(table)) for crossed, _ in self.parts.crossed),
+            nested=nested,
+            numeric=tuple((numeric, numeric.weights(table)) for numeric, _ in self.parts.numeric),
+        )
+        return NewItems(
+            labels, action_weights(own), nodes, self._copied(parts=_joined(self.parts, own))
+        )
+
+    @property
+    def places(self) -> dict[Hashable, int]:
+        """Label of an item -> its position."""
+        return dict(self._places)
+
+    @cached_property
+    def _places(self) -> dict[Hashable, int]:
+        return {label: position for position, label in enumerate(self.labels)}
+
+    def _encoding(self) -> Encoding:
+        if self.encoding is None:
+            raise ValueError(
+                f"Catalogue contexts: the encoding of {short(self.contexts_from)} is not learned yet; pass "
+                "visitors=<a table of visitors>, or call learned_from(visitors), which may be the log"
+            )
+        return self.encoding
+
+    def _copied(self, **changes: Any) -> "Catalogue":
+        copy = object.__new__(type(self))
+        kept = {
+            name: part for name, part in vars(self).items() if name not in ("hierarchy", "_places")
+        }
+        vars(copy).update(kept | changes)
+        copy.labels = copy.parts.labels
+        return copy
+
+    def __repr__(self) -> str:
+        above = [f"{name} ({size:,})" for name, size in _sizes(self.parts).items()]
+        what = f" below {', '.join(above)}" if above else ""
+        return f"Catalogue({len(self.labels):,} of level '{self.parts.action}'{what})"
+
+
+class _Options(NamedTuple):
+    several: Any
+    separator: Any
+    missing: Any
+    choices: Choices
+
+    def of(self, level: str, allowed: tuple[str, ...]) -> str:
+        """What is missing in a level."""
+        if not isinstance(self.missing, Mapping) and self.missing in ("error", "unknown", "new"):
+            # One for all, as far as a column allows it.
+            return self.missing if self.missing in allowed else "error"
+        return option_of(self.missing, level, "missing", allowed, self.choices.levels)
+
+    def averaged(self, level: str) -> bool:
+        levels = list(self.choices.crossed)
+        return option_of(self.several, level, "several", ("average", "sum"), levels) == "average"
+
+    def separated(self, level: str) -> str | None:
+        given = self.separator
+        if isinstance(given, Mapping):
+            check_levels(given, list(self.choices.crossed), "separator")
+            given = given.get(level, "|")
+        if given is not None and (not isinstance(given, str) or not given):
+            raise ValueError(
+                f"Catalogue separator: got {short(given)} for level '{level}'; expected a text, or None"
+            )
+        return given
+
+
+def _learned(table: Table, choices: Choices, options: _Options, common: bool) -> Parts:
+    action, column = choices.action
+    labels = _action_labels(table, column)
+    crossed = [
+        learn_crossed(
+            table,
+            level,
+            name,
+            options.separated(level),
+            options.averaged(level),
+            options.of(level, ("error", "unknown", "new")),
+        )
+        for level, name in choices.crossed.items()
+    ]
+    nested = None
+    if choices.nested:
+        levels, columns = tuple(choices.nested), tuple(choices.nested.values())
+        policies = {options.of(level, ("error", "new")) for level in levels}
+        missing = "new" if policies == {"new"} else "error"
+        nested = learn_nested(table, levels, columns, missing)
+    numeric = []
+    for level, columns in choices.numeric.items():
+        learned = learn_numeric(table, level, columns, options.of(level, ("error", "unknown")))
+        numeric.append((learned, learned.weights(table)))
+    parts = Parts(action, labels, tuple(crossed), nested, tuple(numeric), None)
+    return parts._replace(below_common=highest(parts)) if common else parts
+
+
+def _action_labels(table: Table, column: str) -> tuple[Hashable, ...]:
+    """The labels of items, each there and different from the others."""
+    labels = label_column(table, column)
+    rows: dict[Hashable | None, int] = {}
+    for row, label in enumerate(labels):
+        if label is None:
+            table.refuse(row, column, None, "is missing; every item needs a label")
+        first = rows.setdefault(label, row)
+        if first != row:
+            table.refuse(
+                row, column, label, f"is the label of row {first} too; every item needs its own"
+            )
+    return tuple(labels)
+
+
+def _as_laws(means: Any, covs: Any, scales: Any, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Level's name -> what `Level` is given."""
+    laws: dict[str, dict[str, Any]] = {}
+    for what, given in (("mean", means), ("cov", covs), ("scale", scales)):
+        if given is None:
+            continue
+        if not isinstance(given, Mapping):
+            if what == "mean" or (what == "scale" and not isinstance(given, Distribution)):
+                raise TypeError(
+                    f"Catalogue {what}s: got {short(given)}; expected a dict by names of levels: "
+                    f"{listed(names)}"
+                )
+            given = {name: given for name in names if name != "common"}
+        check_levels(given, names, f"{what}s")
+        for name, value in given.items():
+            laws.setdefault(name, {})[what] = value
+    return laws
+
+
+def _check_rewards(
+    table: Table,
+    family: Reward,
+    column: str,
+    rewards: Float[np.ndarray, " n"],
+    exposure: str | None,
+    exposures: Float[np.ndarray, " n"] | None,
+) -> None:
+    """Refuse rewards that the family never has, by their row."""
+    if exposures is not None:
+        family.check_takes_exposure()
+        wrong = np.flatnonzero(exposures <= 0)
+        if wrong.size:
+            row = int(wrong[0])
+            table.refuse(row, exposure, float(exposures[row]), "is not positive")
+    if isinstance(family, Gaussian) or not rewards.size:
+        return
+    support: Any = family.support(None if exposures is None else jnp.asarray(exposures))
+    inside = np.broadcast_to(np.asarray(support(jnp.asarray(rewards))), rewards.shape)
+    if not inside.all():
+        row = int(np.flatnonzero(~inside)[0])
+        table.refuse(
+            row,
+            column,
+            float(rewards[row]),
+            f"is no reward of {short(family)}; check the column, or declare another family",
+        )
+
+
+def _joined(parts: Parts, new: Parts) -> Parts:
+    """Items and new ones after them."""
+    crossed = tuple(
+        (crossed, own.join(more, own.shape[0], own.shape[0] + more.shape[0]))
+        for (crossed, own), (_, more) in zip(parts.crossed, new.crossed, strict=True)
+    )
+    numeric = tuple(
+        (numeric, np.concatenate([own, more]))
+        for (numeric, own), (_, more) in zip(parts.numeric, new.numeric, strict=True)
+    )
+    nested = None
+    if parts.nested is not None and new.nested is not None:
+        nested = new.nested[0], np.concatenate([parts.nested[1], new.nested[1]])
+    labels = (*parts.labels, *new.labels)
+    return Parts(parts.action, labels, crossed, nested, numeric, parts.below_common)
+
+
+def _sizes(parts: Parts) -> dict[str, int]:
+    """How many vectors the levels have that come from columns."""
+    sizes = {}
+    if parts.nested is not None:
+        tree = parts.nested[0]
+        sizes = {name: len(own) for name, own in zip(tree.levels, tree.labels, strict=True)}
+    sizes |= {crossed.level: len(crossed.labels) for crossed, _ in parts.crossed}
+    return sizes | {numeric.level: len(numeric.columns) for numeric, _ in parts.numeric}
