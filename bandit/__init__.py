@@ -30,9 +30,19 @@ from .off_policy import (
     off_policy_value,
 )
 from .policies.baselines import GLMTS, HierTS, KnownEffects, LinTS, NoActionNoise
+from .policies.cost_aware import CostAware
 from .policies.glm_ucb import GLMUCB, UCBGLM
+from .policies.greedy import BayesUCB, EpsilonGreedy, Greedy
+from .policies.information_directed import InformationDirected
 from .policies.lin_ucb import LinUCB
-from .policies.policy import Policy, ThompsonSampling, UniformRandom, best_action
+from .policies.policy import (
+    Policy,
+    PosteriorPolicy,
+    ThompsonSampling,
+    UniformRandom,
+    best_action,
+)
+from .policies.top_two import TopTwo
 from .problems.by_hand import ProgramProblem
 from .problems.catalogues import DrugProblem, SlateProblem
 from .problems.contexts import Box, Contexts, Drawn, Sphere, Table
@@ -55,18 +65,23 @@ __all__ = [
     "AgentState",
     "AgentWarning",
     "AlreadyRewarded",
+    "BayesUCB",
     "Box",
     "Contexts",
+    "CostAware",
     "Decision",
     "Decisions",
     "Drawn",
     "DrugProblem",
     "Environment",
+    "EpsilonGreedy",
     "Estimate",
     "ExpiredDecision",
     "FolderInUse",
+    "Greedy",
     "HierTS",
     "HierarchyProblem",
+    "InformationDirected",
     "Instance",
     "JournalError",
     "KnownEffects",
@@ -82,6 +97,7 @@ __all__ = [
     "Policy",
     "PolicyChoices",
     "Position",
+    "PosteriorPolicy",
     "Problem",
     "ProgramProblem",
     "RegretBound",
@@ -91,6 +107,7 @@ __all__ = [
     "SyntheticProblem",
     "Table",
     "ThompsonSampling",
+    "TopTwo",
     "UniformRandom",
     "UnknownAction",
     "UnknownDecision",

@@ -16,6 +16,7 @@ __all__ = [
     "as_integers",
     "as_numbers",
     "as_positive",
+    "as_probability",
     "is_concrete",
     "is_known",
 ]
@@ -100,6 +101,16 @@ def as_positive(value: Any, what: str) -> Array:
         raise ValueError(f"{what} has shape {number.shape}; expected one number")
     if is_concrete(number) and float(number) <= 0:
         raise ValueError(f"{what} is {float(number):g}; expected a positive number")
+    return number
+
+
+def as_probability(value: Any, what: str) -> Array:
+    """One number from zero to one."""
+    number = as_numbers(value, what)
+    if number.ndim:
+        raise ValueError(f"{what} has shape {number.shape}; expected one number")
+    if is_concrete(number) and not 0 <= float(number) <= 1:
+        raise ValueError(f"{what} is {float(number):g}; expected a probability, from 0 to 1")
     return number
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from ...inference.random import fused_key
 from ..policies.policy import Policy
@@ -145,7 +145,7 @@ class Programs:
     def _scores(self, policy, state, words, allowed) -> Float[Array, " K"]:
         """Scores of one draw for a `packed_request`; minus infinity where not allowed."""
         (unpacked, known), (key, context) = self._unpack(policy, state), self._request(words)
-        return _masked(unpacked.scores(key, known, context), allowed)
+        return unpacked.scores_of(key, known, context, allowed)
 
     def _scores_many(self, policy, state, key, numbers, contexts, allowed) -> Float[Array, "n K"]:
         """Scores for decisions in n contexts, a power of two, each with a draw of its own."""
@@ -153,7 +153,7 @@ class Programs:
 
         def score(row: tuple[Array, Array]) -> Float[Array, " K"]:
             own = jax.random.fold_in(root, row[0])
-            return _masked(unpacked.scores(own, known, row[1]), allowed)
+            return unpacked.scores_of(own, known, row[1], allowed)
 
         return _in_chunks(score, (numbers, contexts), self.num_actions)
 
@@ -163,7 +163,7 @@ class Programs:
 
         def score(draw: Array) -> Float[Array, " K"]:
             own = jax.random.fold_in(key, jnp.uint32(_FIRST_FURTHER_DRAW) + draw)
-            return _masked(unpacked.scores(own, known, context), allowed)
+            return unpacked.scores_of(own, known, context, allowed)
 
         return _in_chunks(score, draws, self.num_actions)
 
@@ -242,11 +242,6 @@ class Programs:
 
 def _copied(packed: Packed) -> Packed:
     return tuple(jnp.copy(part) for part in packed)
-
-
-def _masked(scores: Float[Array, " K"], allowed: Bool[Array, " K"]) -> Float[Array, " K"]:
-    """Scores of which the best is always allowed; one that is not a number stays one."""
-    return jnp.where(allowed, scores, -jnp.inf)
 
 
 def _in_chunks(

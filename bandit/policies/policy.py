@@ -1,4 +1,7 @@
-"""What chooses an action: the interface of a policy, Thompson sampling, and random choice."""
+"""What chooses an action: the interface of a policy, Thompson sampling, and random choice.
+
+Other policies that choose by a posterior are in `top_two`, `information_directed` and `posterior_means`.
+"""
 
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
@@ -6,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ...inference import Backend, Posterior, Status
 from ...inference.observation import PADDING
@@ -15,7 +18,7 @@ from ...models.declaration import Declaration
 from ...models.messages import short
 from ...models.rewards import is_one, takes
 
-__all__ = ["Policy", "ThompsonSampling", "UniformRandom", "best_action"]
+__all__ = ["Policy", "PosteriorPolicy", "ThompsonSampling", "UniformRandom", "best_action"]
 
 State = TypeVar("State")
 
@@ -45,6 +48,12 @@ class Policy(Declaration, Generic[State]):
             f"{type(self).__name__} does not score its actions; give it a method "
             "scores(key, state, context) that returns a number for each"
         )
+
+    def scores_of(
+        self, key: Array, state: State, context: Float[Array, "*K d"], allowed: Bool[Array, " K"]
+    ) -> Float[Array, " K"]:
+        """`scores` where only some actions may be chosen: minus infinity for the others."""
+        return jnp.where(allowed, self.scores(key, state, context), -jnp.inf)
 
     def act(self, key: Array, state: State, context: Float[Array, "*K d"]) -> Int[Array, ""]:
         """The action to choose in a context: the one with the best score."""
@@ -148,16 +157,17 @@ def best_action(scores: Float[Array, " K"]) -> Int[Array, ""]:
     return jnp.min(jnp.where(scores < scores.max(), scores.shape[0] - 1, places))
 
 
-class ThompsonSampling(Policy[Any]):
-    """The action that is best in one joint draw from the posterior (Aouali et al. 2023, Algorithm 1).
-
-    The mean function of rewards is increasing, so the best `r(x, i; Theta)` has the best `x' theta_i`.
+class PosteriorPolicy(Policy[Any]):
+    """Learns as its backend does; what it is for is to choose. Subclasses give `scores`.
 
     Example:
-        >>> from mixts.bandit import ThompsonSampling
+        >>> from mixts.bandit import PosteriorPolicy
         >>> from mixts.inference import ClosedForm
         >>> from mixts.models import linear
-        >>> policy = ThompsonSampling(ClosedForm(linear([[1.0], [0.5]], dim=2)))
+        >>> class WorstCase(PosteriorPolicy):
+        ...     def scores(self, key, state, context):
+        ...         return self.backend.sample_many_scores(key, state, context, 100).min(0)
+        >>> policy = WorstCase(ClosedForm(linear([[1.0], [0.5]], dim=2)))
         >>> policy.scores(jax.random.key(0), policy.init(jax.random.key(1)), jnp.ones(2)).shape
         (2,)
     """
@@ -167,7 +177,7 @@ class ThompsonSampling(Policy[Any]):
     def __post_init__(self):
         if not isinstance(self.backend, Backend):
             raise TypeError(
-                f"ThompsonSampling: got {short(self.backend)}; expected a backend, such as "
+                f"{type(self).__name__}: got {short(self.backend)}; expected a backend, such as "
                 "ClosedForm(hierarchy)"
             )
 
@@ -175,9 +185,9 @@ class ThompsonSampling(Policy[Any]):
         """The backend's prior."""
         return self.backend.init(key, room=room)
 
+    @abstractmethod
     def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
-        """`x' theta_i` of one draw."""
-        return self.backend.sample_scores(key, state, context)
+        """A number for every action, by what the backend knows; the best one is chosen."""
 
     def update(
         self, state: Any, context: Any, action: Any, reward: Any, exposure: Any = 1.0
@@ -219,7 +229,7 @@ class ThompsonSampling(Policy[Any]):
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> Policy:
         """The same backend for other actions, if it keeps a posterior for each action."""
-        return ThompsonSampling(self.backend.with_hierarchy(hierarchy))
+        return self.remade(backend=self.backend.with_hierarchy(hierarchy))
 
     def status(self, state: Any) -> Status:
         """The backend's status."""
@@ -228,6 +238,25 @@ class ThompsonSampling(Policy[Any]):
     def posterior(self, state: Any) -> Posterior:
         """The backend's posterior."""
         return self.backend.posterior(state)
+
+
+class ThompsonSampling(PosteriorPolicy):
+    """The action that is best in one joint draw from the posterior (Aouali et al. 2023, Algorithm 1).
+
+    The mean function of rewards is increasing, so the best `r(x, i; Theta)` has the best `x' theta_i`.
+
+    Example:
+        >>> from mixts.bandit import ThompsonSampling
+        >>> from mixts.inference import ClosedForm
+        >>> from mixts.models import linear
+        >>> policy = ThompsonSampling(ClosedForm(linear([[1.0], [0.5]], dim=2)))
+        >>> policy.scores(jax.random.key(0), policy.init(jax.random.key(1)), jnp.ones(2)).shape
+        (2,)
+    """
+
+    def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
+        """`x' theta_i` of one draw."""
+        return self.backend.sample_scores(key, state, context)
 
 
 class UniformRandom(Policy[None]):

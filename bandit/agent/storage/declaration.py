@@ -45,9 +45,13 @@ from ....models import (
     StudentT,
 )
 from ....models.declaration import Declaration
+from ...policies.cost_aware import CostAware
 from ...policies.glm_ucb import GLMUCB, UCBGLM
+from ...policies.greedy import BayesUCB, EpsilonGreedy
+from ...policies.information_directed import InformationDirected
 from ...policies.lin_ucb import LinUCB
 from ...policies.policy import Policy, ThompsonSampling, UniformRandom
+from ...policies.top_two import TopTwo
 from .file import AgentFileError
 
 __all__ = ["CLASSES", "decode", "encode", "fingerprint", "foreign_parts", "named_arrays", "rebuild"]
@@ -56,17 +60,9 @@ CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
-        *(
-            ClosedForm,
-            Collapsed,
-            ExpectationPropagation,
-            Factored,
-            Laplace,
-            Nuts,
-            Svi,
-            Program,
-            Target,
-        ),
+        *(TopTwo, InformationDirected, BayesUCB, EpsilonGreedy, CostAware),
+        *(ClosedForm, Collapsed, ExpectationPropagation, Factored, Laplace),
+        *(Nuts, Svi, Program, Target),
         *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
         *(AR1, Graph, GaussianProcess, Relationship),
         *(Binomial, NegativeBinomial, StudentT, Probit, Ordinal),
