@@ -63,12 +63,12 @@ def log_density(model: Model, values, contexts, actions, rewards):
     return total, vectors
 
 
-def moments(model: Model) -> tuple[np.ndarray, np.ndarray]:
+def moments(model: Model, dtype: type = float) -> tuple[np.ndarray, np.ndarray]:
     """Prior mean and covariance of all vectors of a linear model, stacked from top to bottom."""
-    mean, cov = np.zeros(0), np.zeros((0, 0))
+    mean, cov = np.zeros(0, dtype), np.zeros((0, 0), dtype)
     start = offsets(model)
     for group in model.groups:
-        maps = np.zeros((group.size * model.dim, len(mean)))
+        maps = np.zeros((group.size * model.dim, len(mean)), dtype)
         for parent in group.parents:
             parent_size = _group(model, parent).size
             for i in range(group.size):

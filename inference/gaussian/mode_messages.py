@@ -234,8 +234,10 @@ def _first_state(kind: ModeMessages, levels: Levels, *, room: int) -> GaussianSt
     K, d, dtype = levels.model.num_actions, levels.model.dim, levels.model.root.dtype
     factor = jnp.broadcast_to(jnp.sqrt(kind.ridge) * jnp.eye(d, dtype=dtype), (K, d, d))
     target = jnp.zeros((K, d), dtype)
-    actions, innovations = _given(levels.model, factor, target, jnp.arange(K))
-    effects, _ = levels.condition(levels.before_data(), innovations, actions)
+    actions, effects = no_data(levels.model), levels.before_data()
+    if kind.ridge > 0:
+        actions, innovations = _given(levels.model, factor, target, jnp.arange(K))
+        effects, _ = levels.condition(effects, innovations, actions)
     capacity = max(kind.capacity, room)
     buffer = buffers.empty(capacity, d, exposure=kind.reward.takes_exposure)
     return first_state(levels, effects, actions, Likelihoods(buffer, factor, target))

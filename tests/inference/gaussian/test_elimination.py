@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dense_posterior import dense_posterior, largest_error
+from dense_posterior import dense_posterior, largest_error, slope_of_evidence
 from gaussian_models import rows
 from mixts.inference import ClosedForm, log_evidence
 from mixts.inference.gaussian import action_blocks, backend, joint_levels
 from mixts.inference.gaussian.block_levels import in_blocks
 from mixts.models import Data, Gaussian, Hierarchy, tree
-from random_trees import random_tree
+from random_trees import any_tree, neighbour, random_tree
 from sampling import unoptimised
 from tolerance import tolerance
 
@@ -36,8 +36,8 @@ def compile_quickly():
 
 
 def seen_of(model):
-    """Rows of five of six actions; so few that what is said of most vectors is singular."""
-    return rows(model, 12, np.random.default_rng(1), taken=5)
+    """Rows of all actions but one; so few that what is said of most vectors is singular."""
+    return rows(model, 12, np.random.default_rng(1), taken=max(1, model.groups[-1].size - 1))
 
 
 def jointly(hierarchy):
@@ -55,7 +55,10 @@ def slopes(hierarchy, seen):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_posterior_and_evidence(name, precision):
-    model = TREES[name]
+    check_posterior(TREES[name])
+
+
+def check_posterior(model):
     seen, hierarchy = seen_of(model), model.hierarchy()
 
     @jax.jit
@@ -64,7 +67,7 @@ def test_posterior_and_evidence(name, precision):
         posterior = backend.posterior(backend.condition(backend.init(), *seen))
         return posterior.mean, posterior.cov, log_evidence(hierarchy, Data(*seen))
 
-    assert in_blocks(hierarchy) == len(model.groups) - (3 if "crossed" in name else 1)
+    assert in_blocks(hierarchy) == len(model.groups) - (3 if "zone" in hierarchy else 1)
     error = largest_error(*found(hierarchy), dense_posterior(model, seen))
     assert error < tolerance()["rtol"]
 
@@ -75,6 +78,35 @@ def test_slope_of_the_evidence(name, precision):
     hierarchy, seen = TREES[name].hierarchy(), seen_of(TREES[name])
     for a, b in zip(slopes(hierarchy, seen), slopes(jointly(hierarchy), seen), strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance()["rtol"], atol=tolerance()["rtol"])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_slope_of_the_evidence_is_the_dense_one(name, precision):
+    """Along the way to other covariances, means, weights and noise."""
+    check_slope(TREES[name])
+
+
+def check_slope(model):
+    seen, hierarchy = seen_of(model), model.hierarchy()
+    slope = eqx.filter_jit(eqx.filter_grad(lambda h: log_evidence(h, Data(*seen))))(hierarchy)
+    for seed in range(4):
+        other = neighbour(model, seed)
+        parts = jax.tree.map(
+            lambda a, b, g: np.sum((np.asarray(b, float) - np.asarray(a, float)) * g),
+            *(eqx.filter(h, eqx.is_inexact_array) for h in (hierarchy, other.hierarchy())),
+            slope,
+        )
+        parts = np.array(jax.tree.leaves(parts))
+        error = abs(parts.sum() - slope_of_evidence(model, other, seen))
+        assert error < tolerance()["rtol"] * max(1.0, np.abs(parts).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_any_tree(seed, precision):
+    model = any_tree(seed)
+    check_posterior(model)
+    check_slope(model)
 
 
 @pytest.mark.slow
