@@ -121,6 +121,15 @@ class Backend(Declaration, Generic[State]):
             "Collapsed can"
         )
 
+    def advance(self, state: State, rounds: Any = 1.0) -> State:
+        """The state so many rounds later, where levels drift: see `Level`."""
+        if getattr(self.problem, "drifts", False):
+            raise TypeError(
+                f"{type(self).__name__} knows one moment only, and levels drift; use ClosedForm, Factored "
+                "or ExpectationPropagation, or hierarchy.without_drift()"
+            )
+        return state
+
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Backend[State]":
         """The same backend for a hierarchy that differs in its actions alone."""
         raise TypeError(

@@ -1,6 +1,6 @@
 """A hierarchy: levels from effects down to actions, and the reward of an action in a context."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from .labels import as_labels
 from .level import Level
 from .messages import listed, short
 from .program import latents, program
+from .random_walk import sample_step
 from .rewards import Reward
 from .unknowns import Unknowns
 
@@ -141,6 +142,40 @@ class Hierarchy(Declaration):
         """One joint draw of every level's vectors from the prior."""
         draw: Any = handlers.seed(latents, key)
         return draw(self)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether some level is a random walk."""
+        return any(level.drift is not None for level in self.levels)
+
+    def without_drift(self) -> "Hierarchy":
+        """The same levels as they are at first, of which none drifts.
+
+        Example:
+            >>> walk = Hierarchy([Level("action", 2, drift=0.1)], Gaussian(), dim=1)
+            >>> walk.drifts, walk.without_drift().drifts
+            (True, False)
+        """
+        if not self.drifts:
+            return self
+        return self.remade(levels=[level.remade(drift=None) for level in self.levels])
+
+    def sample_step(
+        self, key: Array, values: Mapping[str, Array], rounds: Any = 1.0
+    ) -> dict[str, Float[Array, "size d"]]:
+        """Every level's vectors so many rounds later, drawn given what they are now.
+
+        A level's vectors keep what they differ by from the weighted sums of their parents, but for steps
+        of their own where the level drifts; so they follow parents that drift.
+
+        Example:
+            >>> import jax
+            >>> walk = Hierarchy([Level("action", 2, drift=0.1)], Gaussian(), dim=1)
+            >>> now = walk.sample_prior(jax.random.key(0))
+            >>> walk.sample_step(jax.random.key(1), now)["action"].shape
+            (2, 1)
+        """
+        return sample_step(self, key, values, rounds)
 
     @property
     def unknowns(self) -> Unknowns:

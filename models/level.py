@@ -10,7 +10,7 @@ from jax import Array
 from numpyro.distributions import Distribution
 
 from .arrays import as_count, as_numbers, is_known
-from .covariance import Covariance, as_covariance
+from .covariance import Covariance, as_covariance, check_covariance
 from .declaration import Declaration
 from .exactness import Obstacle
 from .families import (
@@ -80,6 +80,10 @@ class Level(Declaration):
         branching: whether every vector has one parent at most, as in a tree: then the parent level need
             not be kept jointly. None, the default, looks at the weights; False keeps it jointly all the
             same. The attribute is True or False.
+        drift: None, where vectors stay what they are; or the covariance of the step that each takes from
+            one round to the next, in the forms of `cov` but the joint one. What a vector differs by
+            from the weighted sum of its parents is then a random walk, which begins with `cov`. Time
+            passes when `Backend.advance` says so, as `simulate` and an `Agent` do.
 
     Example:
         >>> import numpyro.distributions as dist
@@ -102,6 +106,7 @@ class Level(Declaration):
     centered: bool | None = eqx.field(default=None, static=True)
     labels: Sequence[Hashable] | None = eqx.field(default=None, static=True)
     branching: bool | None = eqx.field(default=None, static=True)
+    drift: Any = None
 
     def __post_init__(self):
         _check_name(self.name)
@@ -122,6 +127,8 @@ class Level(Declaration):
         if self.labels is not None:
             self.labels = as_labels(self.labels, self.size, here)
         self.branching = _as_branching(self.branching, list(self.arrows.values()), here)
+        if self.drift is not None:
+            self.drift = as_numbers(self.drift, f"{here}: drift")
 
     @property
     def is_linear_gaussian(self) -> bool:
@@ -203,6 +210,10 @@ class Level(Declaration):
     def spread(self, values: Mapping[str, Any], dim: int) -> Spread:
         """The spread given the numbers that are unknown, by the names of their sites."""
         return spread_of(self, values, dim)
+
+    def walk(self, dim: int) -> Covariance:
+        """The covariance of a step of the random walk as an operator, where the level drifts."""
+        return as_covariance(self.drift, self.size, dim)
 
     def arguments(self) -> dict[str, Any]:
         """What it was made with: a known cov or a learned scale, and centring that is not the default."""
@@ -288,6 +299,8 @@ class Level(Declaration):
             arrows.check(self.size, sizes[parent], dim, f"{here}: weights for parent '{parent}'")
         check_mean(self.mean, self.size, dim, here)
         check_spread(self, dim)
+        if self.drift is not None:
+            check_covariance(self.drift, self.size, dim, has_parents=True, what=f"{here}: drift")
         if self.link is not None:
             check_shape_kept(self.link, (self.size, dim), here)
         if self.family is not None:
@@ -302,6 +315,8 @@ class Level(Declaration):
         if self.link is not None:
             loc = f"{getattr(self.link, '__name__', 'link')}({loc})"
         spread = describe_spread(self)
+        if self.drift is not None:
+            spread += f", drift {describe_numbers(self.drift, 'given')}"
         family = "Normal" if self.family is None else getattr(self.family, "__name__", "family")
         return f"{family}({loc}; {spread}{'' if self.centered else ', non-centred'})"
 

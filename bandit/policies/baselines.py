@@ -1,7 +1,7 @@
 """The paper's Thompson sampling baselines and oracles: `ThompsonSampling` on a derived hierarchy.
 
-Each is a function from the agent's hierarchy to a policy. What a baseline ignores is left out of the
-hierarchy; the algebra is that of `mixts.inference` (Aouali et al. 2023, Sections 4.2 and 5.1).
+Each is a function from the agent's hierarchy to a policy. What a baseline ignores, drift among it, is left
+out of the hierarchy; the algebra is that of `mixts.inference` (Aouali et al. 2023, Sections 4.2 and 5.1).
 """
 
 from collections.abc import Mapping
@@ -92,6 +92,7 @@ def HierTS(hierarchy: Hierarchy) -> ThompsonSampling:
         1
     """
     check_hierarchy(hierarchy, "HierTS")
+    hierarchy = hierarchy.without_drift()
     actions = hierarchy.actions
     _check_parents(actions, "HierTS")
     moments = prior_moments(hierarchy)
@@ -160,6 +161,7 @@ def NoActionNoise(hierarchy: Hierarchy) -> ThompsonSampling:
         '1e-06'
     """
     check_hierarchy(hierarchy, "NoActionNoise")
+    hierarchy = hierarchy.without_drift()
     actions = hierarchy.actions
     _check_parents(actions, "NoActionNoise")
     if actions.learns_spread:
@@ -197,7 +199,7 @@ def prior_moments(hierarchy: Hierarchy) -> PriorMoments:
     check_hierarchy(hierarchy, "prior_moments")
     if not all(level.is_linear_gaussian for level in hierarchy.levels):
         return _estimated_moments(hierarchy)
-    levels, d = hierarchy.levels, hierarchy.dim
+    levels, d = hierarchy.without_drift().levels, hierarchy.dim
     linear = Hierarchy(levels, Gaussian(1.0), d)
     independent = len(levels) > 1 and not any(
         level.parents or level.covariance(d).is_joint for level in levels[:-1]

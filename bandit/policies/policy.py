@@ -6,6 +6,7 @@ Other policies that choose by a posterior are in `top_two`, `information_directe
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -14,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from ...inference import Backend, Posterior, Status
 from ...inference.observation import PADDING
 from ...models import Hierarchy
+from ...models.arrays import as_positive
 from ...models.declaration import Declaration
 from ...models.messages import short
 from ...models.rewards import is_one, takes
@@ -126,6 +128,15 @@ class Policy(Declaration, Generic[State]):
         """The state after vectors have joined the hierarchy, with what they change for all made anew."""
         return state
 
+    @property
+    def ages(self) -> bool:
+        """Whether time that passes changes what it knows: `advance` is then called after each round."""
+        return False
+
+    def advance(self, state: State, rounds: Any = 1.0) -> State:
+        """The state so many rounds later, where levels drift or evidence has a half-life."""
+        return state
+
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Policy":
         """The same policy for other actions: those of a hierarchy that differs in them alone."""
         raise TypeError(
@@ -160,6 +171,11 @@ def best_action(scores: Float[Array, " K"]) -> Int[Array, ""]:
 class PosteriorPolicy(Policy[Any]):
     """Learns as its backend does; what it is for is to choose. Subclasses give `scores`.
 
+    Args:
+        backend: the posterior. If its levels drift, they do from round to round.
+        half_life: if given, evidence counts half when so many rounds of a simulation have passed. An
+            `Agent` has a half-life of its own, in seconds.
+
     Example:
         >>> from mixts.bandit import PosteriorPolicy
         >>> from mixts.inference import ClosedForm
@@ -173,12 +189,21 @@ class PosteriorPolicy(Policy[Any]):
     """
 
     backend: Backend[Any]
+    half_life: float | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
         if not isinstance(self.backend, Backend):
             raise TypeError(
                 f"{type(self).__name__}: got {short(self.backend)}; expected a backend, such as "
                 "ClosedForm(hierarchy)"
+            )
+        if self.half_life is None:
+            return
+        self.half_life = float(as_positive(self.half_life, "ThompsonSampling half_life"))
+        if getattr(self.problem, "drifts", False):
+            raise ValueError(
+                f"ThompsonSampling half_life is {self.half_life:g}, and levels of its hierarchy drift: "
+                "two ways to follow a world that changes; expected one, see hierarchy.without_drift()"
             )
 
     def init(self, key: Array, *, room: int = 0) -> Any:
@@ -226,6 +251,17 @@ class PosteriorPolicy(Policy[Any]):
     def rebuilt(self, state: Any) -> Any:
         """The backend's state after vectors have joined the hierarchy."""
         return self.backend.rebuilt(state)
+
+    @property
+    def ages(self) -> bool:
+        """Whether levels drift, or evidence has a half-life."""
+        return self.half_life is not None or getattr(self.problem, "drifts", False)
+
+    def advance(self, state: Any, rounds: Any = 1.0) -> Any:
+        """The backend's posterior so many rounds later."""
+        if self.half_life is None:
+            return self.backend.advance(state, rounds)
+        return self.backend.forget(state, 0.5 ** (rounds / self.half_life))
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> Policy:
         """The same backend for other actions, if it keeps a posterior for each action."""

@@ -41,6 +41,8 @@ class Environment(eqx.Module):
         contexts: the law of contexts.
         exposure: the law of how many rewards a row stands for, or None where each is one.
 
+    Where levels of the hierarchy drift, hidden vectors take a step after each round.
+
     Example:
         >>> import jax
         >>> from mixts.bandit import SyntheticProblem
@@ -68,6 +70,19 @@ class Environment(eqx.Module):
         """`r(x, i; Theta)` for every action (Section 2.2)."""
         columns = context[:, None] if context.ndim == 1 else context.T
         return self.hierarchy.reward.mean(dot(self.theta.T, columns))
+
+    @property
+    def drifts(self) -> bool:
+        """Whether hidden vectors are others in the next round."""
+        return self.hierarchy.drifts
+
+    def with_levels(self, levels: dict[str, Array]) -> "Environment":
+        """The same world with other hidden vectors."""
+        return Environment(self.hierarchy, levels, self.contexts, self.exposure)
+
+    def after_a_round(self, key: Array) -> dict[str, Array]:
+        """The hidden vectors in the next round: those of levels that drift take a step."""
+        return self.hierarchy.sample_step(plain_key(key), self.levels)
 
     def draw_exposure(self, key: Array) -> Float[Array, ""] | None:
         """How many rewards the row of a round stands for."""

@@ -37,6 +37,9 @@ class SyntheticProblem(Problem):
         num_items: `J`, the size of a level between effects and actions (Appendix E.4); None for
             two levels. Weights of items on effects are drawn in each run.
         item_cov: the covariance of an item given the effects.
+        effect_drift: the covariance of the step that each effect takes from round to round, as a `Level`
+            takes it; None where effects stay.
+        action_drift: the same of what each action differs by from the weighted sum of its effects.
         contexts: None, a table, a function of a key, or a law of `mixts.bandit.problems.contexts`.
         misspecified: give the agent wrong hyper-parameters (Appendix F.3):
             `Sigma_Psi`, `mu_Psi`, `Sigma_{0,i}` and the weights of the actions, each times a number
@@ -63,6 +66,8 @@ class SyntheticProblem(Problem):
     link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
     num_items: int | None = eqx.field(default=None, static=True)
     item_cov: Any = 1.0
+    effect_drift: Any = None
+    action_drift: Any = None
     contexts: Any = None
     misspecified: bool = eqx.field(default=False, static=True)
 
@@ -90,7 +95,8 @@ class SyntheticProblem(Problem):
 
     def _hierarchy(self, key: Array) -> Hierarchy:
         key_items, key_actions = jax.random.split(key)
-        levels = [Level("effect", self.num_effects, mean=self.effect_mean, cov=self.effect_cov)]
+        effects = {"mean": self.effect_mean, "cov": self.effect_cov, "drift": self.effect_drift}
+        levels = [Level("effect", self.num_effects, **effects)]
         if self.num_items is not None:
             mixing = _uniform(key_items, self.num_items, self.num_effects)
             levels += [Level("item", self.num_items, parents={"effect": mixing}, cov=self.item_cov)]
@@ -100,8 +106,8 @@ class SyntheticProblem(Problem):
             matrix = (self.dim, self.dim) if self.matrix_weights else ()
             weights = _uniform(key_actions, self.num_actions, parent.size, *matrix)
         parents = {parent.name: weights}
-        K, cov, link = self.num_actions, self.action_cov, self.link
-        levels += [Level("action", K, parents=parents, cov=cov, link=link)]
+        own = {"cov": self.action_cov, "link": self.link, "drift": self.action_drift}
+        levels += [Level("action", self.num_actions, parents=parents, **own)]
         return Hierarchy(levels, self.reward, self.dim)
 
 

@@ -21,6 +21,7 @@ Maker = Callable[..., Policy[Any]]
 
 
 _KEY_OF_EXPOSURE = 0xE
+_KEY_OF_DRIFT = 0xD
 
 
 class _ToldTruth(NamedTuple):
@@ -121,23 +122,32 @@ def stretch(
 
     Returns the run after them, regrets and actions, and the policy's status.
     """
-    policy, environment, key = run.policy, run.environment, run.key
+    policy, world, key = run.policy, run.environment, run.key
 
-    def play(i: Array, before: tuple[Any, _Round, Array, Array]):
-        state, now, regrets, actions = before
+    def play(i: Array, before: tuple[Any, _Round, Array, Array, Any]):
+        state, now, regrets, actions, moved = before
+        environment = world.with_levels(moved) if world.drifts else world
         action = policy.act(now.key_act, state, now.context)
         exposed = () if now.exposure is None else (now.exposure,)
         reward = environment.reward(now.key_reward, now.context, action, *exposed)
         state = policy.update(state, now.context, action, reward, *exposed)
+        state = policy.advance(state) if policy.ages else state
         means = environment.mean_rewards(now.context)
         # The next round is drawn here and passed on: a context that XLA has to look up in a table of
         # all rounds would keep it from computing several actions at a time.
         following = _round(environment, key, start + i + 1)
         regret = means.max() - means[action]
-        return state, following, regrets.at[i].set(regret), actions.at[i].set(action)
+        if world.drifts:
+            own = jax.random.fold_in(jax.random.fold_in(key, start + i), _KEY_OF_DRIFT)
+            moved = environment.after_a_round(own)
+        return state, following, regrets.at[i].set(regret), actions.at[i].set(action), moved
 
-    regrets = jnp.zeros(rounds, environment.theta.dtype)
-    begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32)
+    regrets = jnp.zeros(rounds, world.theta.dtype)
+    # Vectors that stay are no part of what a round changes.
+    hidden = world.levels if world.drifts else {}
+    begun = run.state, run.next, regrets, jnp.zeros(rounds, jnp.int32), hidden
     count = jnp.minimum(jnp.uint32(rounds), end - start)
-    state, now, regrets, actions = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
-    return run._replace(state=state, next=now), (regrets, actions), policy.status(state)
+    state, now, regrets, actions, hidden = jax.lax.fori_loop(jnp.uint32(0), count, play, begun)
+    environment = world.with_levels(hidden) if world.drifts else world
+    later = run._replace(environment=environment, state=state, next=now)
+    return later, (regrets, actions), policy.status(state)

@@ -7,6 +7,10 @@ Given the levels above, actions are independent (Aouali et al. 2023, Proposition
 where `c_i = S_i (Lambda_{0,i} mu_i + B_i)` is the mean at `z = 0`. `c_i` and a square root `Q_i` of `S_i`
 are carried, and data move them without inverting or factorising anything in a round; `S_i = Q_i Q_i'`
 is positive semi-definite by construction. Singular `G_i`, even zero, needs no special care.
+
+Where actions drift, `S_i Lambda_{0,i}` is no longer how far an action follows where it is centred: the
+covariance grows and that does not (see `drift`). There the matrix in front of `Gamma_i z`, `A_i`, is
+carried too.
 """
 
 from typing import Any, NamedTuple
@@ -45,10 +49,38 @@ class ActionState(NamedTuple):
     Attributes:
         center: (d, K) `c_i`, the mean at `z = 0`.
         root: (d, d, K) `Q_i`, a square root of the covariance `S_i`.
+        follow: (d, d, K) `A_i`, with `E[theta_i | z] = c_i + A_i Gamma_i z`; None where nothing drifts, and
+            it is `S_i Lambda_{0,i}`.
     """
 
     center: Float[Array, "d K"]
     root: Float[Array, "d d K"]
+    follow: Float[Array, "d d K"] | None = None
+
+    def following(self, model: ActionModel, shift: Float[Array, "d K"]) -> Float[Array, "d K"]:
+        """`A_i v_i` for every action, whose model is given."""
+        if self.follow is not None:
+            return _times(self.follow, shift)
+        return _times(self.root, contract(self.root, model.weigh(shift)))
+
+    def followed_by_one(
+        self, model: ActionModel, action: Array, context: Float[Array, " d"]
+    ) -> Float[Array, " d"]:
+        """`A_a' x`, where this is the state of action `a` alone."""
+        if self.follow is not None:
+            return context @ self.follow[:, :, 0]
+        root = self.root[:, :, 0]
+        return model.weigh_one(action, root @ (context @ root))
+
+    def following_rows(
+        self, model: ActionModel, action: Array, rows: Float[Array, "d n"]
+    ) -> Float[Array, "d n"]:
+        """`A_a V`, where this is the state of action `a` alone."""
+        if self.follow is not None:
+            return self.follow[:, :, 0] @ rows
+        root = self.root[:, :, 0]
+        weighted = jax.vmap(lambda v: model.weigh_one(action, v), 1, 1)(rows)
+        return root @ (root.T @ weighted)
 
 
 class Innovation(NamedTuple):
@@ -70,14 +102,20 @@ class Innovation(NamedTuple):
 def no_data(model: ActionModel) -> ActionState:
     """Every action before any reward."""
     d, K = model.dim, model.num_actions
-    return ActionState(
-        jnp.broadcast_to(model.mean, (d, K)), jnp.broadcast_to(model.root, (d, d, K))
-    )
+    center = jnp.broadcast_to(model.mean, (d, K))
+    root = jnp.broadcast_to(model.root, (d, d, K))
+    follow = None
+    if model.drifts:
+        follow = jnp.broadcast_to(jnp.eye(d, dtype=root.dtype)[..., None], (d, d, K))
+    return ActionState(center, root, follow)
 
 
 def own_state(state: ActionState, action: Int[Array, ""]) -> ActionState:
     """The state of one action, (d, 1)."""
-    return ActionState(state.center[:, action][:, None], state.root[:, :, action][..., None])
+    follow = None if state.follow is None else state.follow[:, :, action][..., None]
+    return ActionState(
+        state.center[:, action][:, None], state.root[:, :, action][..., None], follow
+    )
 
 
 def observe(
@@ -101,7 +139,14 @@ def observe(
         center=jax.lax.dynamic_update_index_in_dim(state.center, center, here, 1),
         root=jax.lax.dynamic_update_index_in_dim(state.root, own[1] + step, here, 2),
     )
-    return moved, innovation
+    if state.follow is None:
+        return moved, innovation
+    valid = (action >= 0) & (action < model.num_actions)
+    before = state.follow[:, :, here]
+    direction = jnp.where(valid, context @ before, 0.0)
+    gain = jnp.outer(own[1] @ (own[1].T @ context), direction) / innovation.variance
+    follow = jax.lax.dynamic_update_index_in_dim(state.follow, before - gain, here, 2)
+    return moved._replace(follow=follow), innovation._replace(direction=direction)
 
 
 def observe_compensated(
@@ -209,7 +254,11 @@ def draw_scores(
     w = contract(state.root, context)
     mean = dot(state.center, context)
     if model.arrows.weights:
-        mean += dot(w, contract(state.root, model.weigh(model.displacements(z))))
+        shift = model.displacements(z)
+        if state.follow is None:
+            mean += dot(w, contract(state.root, model.weigh(shift)))
+        else:
+            mean += dot(contract(state.follow, context), shift)
     return mean + jnp.sqrt(dot(w, w)) * standard_normal(key, mean.shape, mean.dtype)
 
 
@@ -225,8 +274,7 @@ def mean_actions(model: ActionModel, state: ActionState, z: Above) -> Float[Arra
     """`E[theta_i | z]` for every action."""
     if not model.arrows.weights:
         return state.center.T
-    weighed = model.weigh(model.displacements(z))
-    return (state.center + _times(state.root, contract(state.root, weighed))).T
+    return (state.center + state.following(model, model.displacements(z))).T
 
 
 def _times(root: Float[Array, "d e K"], v: Float[Array, "e K"]) -> Float[Array, "d K"]:

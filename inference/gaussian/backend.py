@@ -15,6 +15,7 @@ from ..observation import PADDING, as_context, can_be_used, many_observations, o
 from ..progress import reported
 from ..status import Status, Trouble
 from . import action_blocks
+from .drift import advance, as_rounds, drifts_above
 from .forgetting import as_factor, forget
 from .levels import Levels
 from .linear_model import ActionModel
@@ -85,6 +86,11 @@ class GaussianBackend(Backend[GaussianState]):
         no longer the density of any rewards. A factor of one changes nothing, bit for bit; inside
         `jit` so does one outside (0, 1], which is counted as rejected.
         """
+        if self.model.drifts:
+            raise ValueError(
+                f"forget: {short(self)} has levels that drift, which is how it follows a world that "
+                "changes; declare them without drift to discount evidence instead"
+            )
         if not self.messages.can_forget:
             raise ValueError(
                 f"forget: {short(self)} keeps every reward and fits their likelihoods anew, so there are "
@@ -92,6 +98,17 @@ class GaussianBackend(Backend[GaussianState]):
                 "ClosedForm, Factored, or Laplace on a hierarchy with a link"
             )
         return _forget(self, state, as_factor(factor))
+
+    def advance(self, state: GaussianState, rounds: Any = 1.0) -> GaussianState:
+        """The state so many rounds later: levels that drift are less certain (see `Level`, drift).
+
+        `update` and `condition` take no time: rewards of one round come between two calls of this. Inside
+        `jit` a number of rounds that is negative or no number passes no time, and is counted as rejected.
+        """
+        if not self.messages.can_forget:
+            return super().advance(state, rounds)
+        number = as_rounds(rounds)
+        return _advance(self, state, number) if self.hierarchy.drifts else state
 
     def reserve(self, state: GaussianState, more: int) -> GaussianState:
         """The same state with room for `more` observations, where observations are kept.
@@ -140,6 +157,11 @@ class GaussianBackend(Backend[GaussianState]):
         if why_not is not None:
             raise TypeError(
                 f"{type(self).__name__} cannot take in new actions while it runs: {why_not}"
+            )
+        if drifts_above(self.hierarchy):
+            raise TypeError(
+                f"{type(self).__name__} cannot take in new actions where a level above them drifts: all "
+                "vectors are kept jointly. Declare drift for the actions alone, or start anew"
             )
         return self.remade(hierarchy=hierarchy)
 
@@ -199,6 +221,13 @@ def _forget(
     backend: GaussianBackend, state: GaussianState, factor: Float[Array, ""]
 ) -> GaussianState:
     return forget(backend.levels, state, factor)
+
+
+@jax.jit
+def _advance(
+    backend: GaussianBackend, state: GaussianState, rounds: Float[Array, ""]
+) -> GaussianState:
+    return advance(backend.hierarchy, backend.levels, state, rounds)
 
 
 @jax.jit

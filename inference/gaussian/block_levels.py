@@ -22,6 +22,7 @@ from jaxtyping import Float
 from ...models import Hierarchy
 from . import action_blocks
 from .action_blocks import Above, ActionState, Innovation
+from .drift import all_jointly, drifts_above
 from .joint_levels import JointLevels
 from .levels import Levels, Outcome
 from .linear_model import ActionModel, Arrows, action_model, joint_prior, level_model, untie_actions
@@ -80,7 +81,7 @@ class BlockLevels(Levels):
         return self.model.arrows.weights[self.name]
 
     def before_data(self) -> BlockEffects:
-        center, root = action_blocks.no_data(self.above.model)
+        center, root, _ = action_blocks.no_data(self.above.model)
         roots = jnp.stack([root, jnp.zeros_like(root)])
         return BlockEffects(center, roots, self.above.before_data())
 
@@ -144,7 +145,7 @@ class BlockLevels(Levels):
 
     def location_root(self, effects: BlockEffects, action: Array) -> Float[Array, "d n"]:
         vector = self.arrows.parent[action]
-        root = self.above.marginal_root(effects.above, effects.roots[0, :, :, vector], vector)
+        root = self.above.marginal_root(effects.above, effects.block(vector), vector)
         return self.arrows.push(action, root)
 
     def location(self, effects: BlockEffects, action: Array) -> Float[Array, " d"]:
@@ -172,6 +173,8 @@ def in_blocks(hierarchy: Hierarchy) -> int:
     that into it. The topmost of them may have any arrows into what is above.
     """
     levels, count = hierarchy.levels, 0
+    if drifts_above(hierarchy):
+        return 0
     while count + 1 < len(levels):
         below, level = levels[-1 - count], levels[-2 - count]
         is_tree = below.branching and below.link is None
@@ -182,7 +185,12 @@ def in_blocks(hierarchy: Hierarchy) -> int:
 
 
 def tree_levels(hierarchy: Hierarchy) -> Levels:
-    """The levels above the actions, in blocks as far as they are a tree, and jointly above that."""
+    """The levels above the actions, in blocks as far as they are a tree, and jointly above that.
+
+    Where a level above drifts, all are kept jointly.
+    """
+    if drifts_above(hierarchy):
+        return all_jointly(hierarchy)
     untied = untie_actions(hierarchy)
     dim, count, size = untied.dim, in_blocks(untied), len(untied.levels)
     models = [level_model(untied.levels[:i], dim) for i in range(size - count, size)]

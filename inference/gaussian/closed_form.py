@@ -8,6 +8,7 @@ from ...models import Hierarchy
 from ...models.messages import short
 from .backend import GaussianBackend
 from .block_levels import in_blocks, tree_levels
+from .drift import drifts_above
 from .levels import Levels
 from .messages import ExactMessages, RewardMessages
 
@@ -30,6 +31,9 @@ class ClosedForm(GaussianBackend):
     Levels that are a tree, in which every vector has one parent at most, are not among these N numbers:
     they are kept in blocks of d x d, as the actions are, and `update` costs O(d^2) for each of them. So a
     catalogue of a million products below departments, categories and subcategories is exact too.
+
+    Levels may drift (`Level(drift=...)`): `advance` says that time has passed. Where the actions alone
+    do, it costs O(K d^3); where a level above does, everything is kept jointly (see `drift`).
 
     Example:
         >>> from mixts.inference import ClosedForm
@@ -73,12 +77,20 @@ def check_joint_fits(hierarchy: Hierarchy, backend: str, blocks: int = 0) -> Non
 
     The last `blocks` of them are kept in blocks, which take no more memory than the actions.
     """
-    above = hierarchy.levels[: len(hierarchy.levels) - 1 - blocks]
+    actions_too = drifts_above(hierarchy)
+    above = hierarchy.levels[: len(hierarchy.levels) - 1 - blocks + actions_too]
     vectors = sum(level.size for level in above)
     numbers = vectors * hierarchy.dim
     memory = numbers**2 * jnp.result_type(float).itemsize
     if memory > _MOST_JOINT_BYTES:
         two_levels = all(not level.parents for level in hierarchy.levels[:-1])
+        if actions_too:
+            raise ValueError(
+                f"{backend}: a level above the actions drifts, so that everything is kept jointly, "
+                f"{numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; at most "
+                f"{_MOST_JOINT_BYTES / 1024**3:g} GiB are allowed: declare drift for the actions alone, "
+                "which stay in blocks, or forget instead"
+            )
         fits = "Factored with means='decoupled'" if two_levels else "Svi with a mean-field guide"
         raise ValueError(
             f"{backend} keeps the joint covariance of {vectors:,} vectors x {hierarchy.dim} = "

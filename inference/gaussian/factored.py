@@ -7,6 +7,7 @@ from ...models.arrays import as_count
 from ...models.messages import short
 from .backend import GaussianBackend
 from .closed_form import check_joint_fits
+from .drift import check_no_drift, check_only_actions_drift
 from .factored_levels import factored_levels
 from .laplace import check_gaussian_levels
 from .levels import Levels
@@ -61,6 +62,8 @@ class Factored(GaussianBackend):
         self.means, self.capacity = means, as_count(capacity, "Factored capacity")
         self.levels = factored_levels(hierarchy, joint_means=means == "joint")
         gaussian = isinstance(hierarchy.reward, Gaussian)
+        if not gaussian:
+            check_no_drift(hierarchy, "Factored with rewards that are not Gaussian")
         refits = ModeMessages(hierarchy.reward, capacity=self.capacity)
         self.messages = ExactMessages() if gaussian else refits
 
@@ -83,3 +86,4 @@ def check_two_levels(hierarchy: Hierarchy, backend: str) -> None:
             "has a joint covariance of all its vectors: use ClosedForm, or Laplace where rewards are "
             "not Gaussian"
         )
+    check_only_actions_drift(hierarchy, backend)

@@ -9,6 +9,7 @@ from ...models.messages import short
 from .backend import GaussianBackend
 from .block_levels import in_blocks, tree_levels
 from .closed_form import check_hierarchy, check_joint_fits
+from .drift import check_no_drift
 from .joint_levels import joint_levels
 from .levels import Levels
 from .link_levels import LinkLevels
@@ -63,6 +64,7 @@ class Laplace(GaussianBackend):
 
     def __init__(self, hierarchy: Hierarchy, sites: str = "tilted", capacity: int = 1024):
         check_gaussian_levels(hierarchy, "Laplace", link_on_actions=True)
+        check_no_drift(hierarchy, "Laplace")
         check_joint_fits(hierarchy, "Laplace", in_blocks(hierarchy))
         if sites not in ("tilted", "mle"):
             raise ValueError(f"Laplace sites is {short(sites)}; expected 'tilted' or 'mle'")

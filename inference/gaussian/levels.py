@@ -113,7 +113,7 @@ class Levels(eqx.Module):
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean and the variance of `x' theta_a` of an action whose `ActionState` is `own` (d, 1)."""
         w = context @ own.root[:, :, 0]
-        direction = self.model.weigh_one(action, own.root[:, :, 0] @ w)
+        direction = own.followed_by_one(self.model, action, context)
         mean, variance = self.along(effects, action, direction)
         return context @ own.center[:, 0] + mean, w @ w + variance
 
@@ -134,7 +134,8 @@ class Levels(eqx.Module):
         """
 
         def one(action: Array) -> Float[Array, "d d"]:
-            root = self.marginal_root(effects, actions.root[:, :, action], action)
+            own = action_blocks.own_state(actions, action)
+            root = self.marginal_root(effects, own, action)
             return root @ root.T
 
         actions_in_order = jnp.arange(self.model.num_actions)
@@ -144,19 +145,17 @@ class Levels(eqx.Module):
         self, effects: Any, actions: ActionState, action: Array
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """The mean of one action, whose `ActionState` is `actions` (d, 1), and a root, triangular."""
-        root = self.marginal_root(effects, actions.root[:, :, 0], action)
+        root = self.marginal_root(effects, actions, action)
         return self.mean_of_one(effects, actions, action), jnp.linalg.qr(root.T, mode="r").T
 
-    def marginal_root(
-        self, effects: Any, root: Float[Array, "d d"], action: Array
-    ) -> Float[Array, "d n"]:
-        """A square root of the covariance of one action, whose root given `z` is given."""
+    def marginal_root(self, effects: Any, own: ActionState, action: Array) -> Float[Array, "d n"]:
+        """A square root of the covariance of one action, whose `ActionState` is `own` (d, 1)."""
         location = self.location_root(effects, action)
-        weighted = jax.vmap(lambda v: self.model.weigh_one(action, v), 1, 1)(location)
-        return jnp.concatenate([root, root @ (root.T @ weighted)], axis=1)
+        follows = own.following_rows(self.model, action, location)
+        return jnp.concatenate([own.root[:, :, 0], follows], axis=1)
 
     def mean_of_one(self, effects: Any, actions: ActionState, action: Array) -> Float[Array, " d"]:
         """`E[theta_a]` of one action, whose `ActionState` is `actions` (d, 1)."""
-        xi = self.location(effects, action)
-        root = actions.root[:, :, 0]
-        return actions.center[:, 0] + root @ (self.model.weigh_one(action, xi) @ root)
+        xi = self.location(effects, action)[:, None]
+        follows = actions.following_rows(self.model, action, xi)
+        return actions.center[:, 0] + follows[:, 0]

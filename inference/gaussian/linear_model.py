@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...models.covariance import Precision
+from ...models.covariance import Covariance, Precision
 from ...models.hierarchy import Hierarchy
 from ...models.level import Level
 from ...models.weights import Sparse
@@ -37,6 +37,7 @@ __all__ = [
     "contract",
     "dot",
     "joint_prior",
+    "joint_root",
     "level_model",
     "untie_actions",
     "written_out",
@@ -111,6 +112,7 @@ class ActionModel(eqx.Module):
         noise_variance: `sigma^2`.
         num_actions: `K`.
         link: the elementwise `g` of Appendix E.3, or None.
+        drifts: whether the actions, or levels above, are random walks: see `drift`.
     """
 
     arrows: Arrows
@@ -120,6 +122,7 @@ class ActionModel(eqx.Module):
     noise_variance: Array
     num_actions: int = eqx.field(static=True)
     link: Callable[[Array], Array] | None = eqx.field(default=None, static=True)
+    drifts: bool = eqx.field(default=False, static=True)
 
     @property
     def dim(self) -> int:
@@ -141,7 +144,8 @@ class ActionModel(eqx.Module):
             return array[..., action][..., None] if array.shape[-1] > 1 else array
 
         mean, root, precision = own(self.mean), own(self.root), self.precision.select(action)
-        return ActionModel(self.arrows, mean, root, precision, self.noise_variance, 1, self.link)
+        noise_variance, link = self.noise_variance, self.link
+        return ActionModel(self.arrows, mean, root, precision, noise_variance, 1, link, self.drifts)
 
     def displacements(self, above: dict[str, Float[Array, "_ d"]]) -> Float[Array, "d K"]:
         """How far every action is centred from `mu_i`, given the levels above.
@@ -208,6 +212,7 @@ def level_model(levels: Sequence[Level], dim: int, noise_variance: Any = 1.0) ->
         noise_variance=jnp.asarray(noise_variance, root.dtype),
         num_actions=level.size,
         link=level.link,
+        drifts=level.drift is not None,
     )
 
 
@@ -235,28 +240,37 @@ def untie_actions(hierarchy: Hierarchy) -> Hierarchy:
 
 
 def joint_prior(levels: Sequence[Level], dim: int) -> GaussianVector:
-    """The joint prior of some levels, each of which has its parents among them: `z`.
-
-    A level is `z_k = mu_k + sum_p W_p z_p + T_k eps_k`, so its rows of the root are its parents' rows,
-    mixed, and its own `T_k` in columns of its own: a lower triangular matrix.
-    """
-    total = dim * sum(level.size for level in levels)
+    """The joint prior of some levels, each of which has its parents among them: `z`."""
     means: dict[str, Array] = {}
-    rows: dict[str, Array] = {}
-    start = 0
     for level in levels:
         mean = jnp.broadcast_to(level.mean, (level.size, dim))
-        row = jnp.zeros((level.size, dim, total), mean.dtype)
-        stop = start + level.size * dim
-        row = row.at[..., start:stop].set(level.covariance(dim).joint_root(level.size))
         for parent, arrows in level.arrows.items():
             mean = mean + arrows.mix(means[parent])
-            row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
-        means[level.name], rows[level.name] = mean, row
-        start = stop
+        means[level.name] = mean
     if not means:
         return GaussianVector(jnp.zeros(0), jnp.zeros((0, 0)))
-    return GaussianVector(
-        jnp.concatenate([mean.ravel() for mean in means.values()]),
-        jnp.concatenate([row.reshape(-1, total) for row in rows.values()]),
-    )
+    mean = jnp.concatenate([mean.ravel() for mean in means.values()])
+    return GaussianVector(mean, joint_root(levels, dim, [lv.covariance(dim) for lv in levels]))
+
+
+def joint_root(
+    levels: Sequence[Level], dim: int, covariances: Sequence[Covariance | None]
+) -> Float[Array, "N n"]:
+    """A root of the covariance of some levels, of whose own parts the covariances are given.
+
+    A level is `z_k = mu_k + sum_p W_p z_p + T_k eps_k`, so its rows of the root are its parents' rows,
+    mixed, and its own `T_k` in columns of its own: where all have some, a lower triangular matrix.
+    """
+    total = dim * sum(lv.size for lv, own in zip(levels, covariances, strict=True) if own)
+    rows: dict[str, Array] = {}
+    start = 0
+    for level, own in zip(levels, covariances, strict=True):
+        row = jnp.zeros((level.size, dim, total))
+        if own is not None:
+            stop = start + level.size * dim
+            row = row.at[..., start:stop].set(own.joint_root(level.size))
+            start = stop
+        for parent, arrows in level.arrows.items():
+            row = row + jax.vmap(arrows.mix, in_axes=-1, out_axes=-1)(rows[parent])
+        rows[level.name] = row
+    return jnp.concatenate([row.reshape(-1, total) for row in rows.values()])

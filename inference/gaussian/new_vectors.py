@@ -118,6 +118,11 @@ def newcomers(
     name, dim = hierarchy.actions.name if name is None else name, hierarchy.dim
     others = hierarchy[name]
     each = "action" if others is hierarchy.actions else "node"
+    if others.drift is not None and others.walk(dim).is_own:
+        raise ValueError(
+            f"every {each} of level '{name}' drifts by a covariance of its own; declare a drift that all "
+            f"share, so that new {each}s have one too"
+        )
     if others.is_joint(dim):
         raise ValueError(
             f"level '{name}' has a joint covariance of all its vectors, which says nothing of "
