@@ -4,6 +4,7 @@ Other policies that choose by a posterior are in `top_two`, `information_directe
 """
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -189,6 +190,7 @@ class PosteriorPolicy(Policy[Any]):
     """
 
     backend: Backend[Any]
+    _: KW_ONLY
     half_life: float | None = eqx.field(default=None, static=True)
 
     def __post_init__(self):
