@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...models import Hierarchy
-from ...models.messages import short
+from ...models.messages import listed, short
 from .backend import GaussianBackend
 from .block_levels import in_blocks, tree_levels
 from .drift import drifts_above
@@ -93,8 +93,8 @@ def check_joint_fits(hierarchy: Hierarchy, backend: str, blocks: int = 0) -> Non
             )
         fits = "Factored with means='decoupled'" if two_levels else "Svi with a mean-field guide"
         raise ValueError(
-            f"{backend} keeps the joint covariance of {vectors:,} vectors x {hierarchy.dim} = "
-            f"{numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; "
+            f"{backend} keeps the joint covariance of {listed(level.name for level in above)}, {vectors:,} "
+            f"vectors x {hierarchy.dim} = {numbers:,} numbers, which takes {memory / 1024**3:,.1f} GiB; "
             f"at most {_MOST_JOINT_BYTES / 1024**3:g} GiB are allowed: use {fits}, or declare one parent "
             "for each vector, as in a tree"
         )

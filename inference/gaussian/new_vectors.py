@@ -151,8 +151,11 @@ def newcomers(
         as_operator(own).check(size, known[parent], dim, what)
     if others.branching and not are_single([as_operator(own) for own in parents.values()]):
         raise ValueError(
-            f"every {each} of level '{name}' has one parent at most, and some of the new ones have "
-            "more; declare the level with branching=False, or migrate the agent to another hierarchy"
+            f"every {each} of level '{name}' so far has one parent at most, which is why the levels above "
+            f"are kept as a tree; some of the new ones have more, and would tie their parents together. "
+            f"Declare a hierarchy that has the new {each}s, and move the agent to it by Agent.migrate: it "
+            f"learns again from all that it has seen. Where such {each}s are to be expected, declare the "
+            "level with branching=False from the start"
         )
     if mean is not None:
         mean = as_array(mean, f"{here}: mean")

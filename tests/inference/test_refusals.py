@@ -88,6 +88,16 @@ def test_too_many_vectors_in_deeper_levels():
         ClosedForm(hierarchy)
 
 
+def test_only_what_is_kept_jointly_counts():
+    """A tree stands below two levels that cross: its 10,050 vectors are no part of what does not fit."""
+    two = Sparse(np.arange(100).reshape(50, 2), num_parents=30_000)
+    kind = Level("kind", 50, parents={"brand": two, "style": two})
+    item = Level("item", 10_000, parents={"kind": Sparse(np.arange(10_000)[:, None] % 50)})
+    tops = [Level("brand", 30_000), Level("style", 30_000)]
+    with pytest.raises(ValueError, match=r"of 'brand', 'style', 60,000 vectors x 1"):
+        ClosedForm(Hierarchy([*tops, kind, item], Gaussian(1.0), 1))
+
+
 def test_as_many_effects_as_fit():
     """Just below the limit nothing is refused: 2,000 effects of two numbers take 64 MB."""
     backend = ClosedForm(many_effects(2000, 2))

@@ -236,6 +236,29 @@ def test_an_agent_can_be_moved_to_a_hierarchy_that_has_the_nodes():
     assert agent.labels[-1] == "p5"
 
 
+def test_a_product_of_two_categories_comes_by_another_hierarchy(x64):
+    """It ties them together, so it cannot join a tree; the agent is moved, and knows all that it knew."""
+
+    def movies(rows: list[list[float]]) -> Hierarchy:
+        names = [f"m{i}" for i in range(len(rows))]
+        movie = Level("movie", len(rows), parents={"genre": rows}, cov=0.2, labels=names)
+        return Hierarchy([Level("genre", 2), movie], Gaussian(0.5), 1)
+
+    few, all_of_them = [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+    agent = Agent(ThompsonSampling(ClosedForm(movies(few))))
+    for label, reward in (("m0", 2.0), ("m1", -1.0)):
+        agent.update([1.0], label, reward)
+    with as_a_user(), pytest.raises(AgentError, match="tie their parents .* branching=False"):
+        agent.add_actions(all_of_them[2:], labels=["m2"])
+    backend = ClosedForm(movies(all_of_them))
+    agent.migrate(ThompsonSampling(backend))
+    agent.update([1.0], "m2", 3.0)
+    state = backend.condition(backend.init(), np.ones((3, 1)), [0, 1, 2], [2.0, -1.0, 3.0])
+    assert_same_posterior(agent, backend, state, rtol=0, atol=1e-9)
+    agent.add_actions([[0.2, 0.8]], labels=["m3"])
+    assert agent.labels[-1] == "m3"
+
+
 def new_category(parents=("d0",), labels=("c3",), **more) -> dict:
     return {"category": NewNodes(list(parents), list(labels), **more)}
 
@@ -266,7 +289,7 @@ def new_category(parents=("d0",), labels=("c3",), **more) -> dict:
         ({"nodes": new_category(cov=-1.0)}, "every variance must be positive"),
         (
             {"nodes": {"category": NewNodes(Sparse([[0, 1]], [[0.5, 0.5]]), ["c3"])}},
-            "every node of level 'category' has one parent at most",
+            "node of level 'category' so far has one parent at most, .* Agent.migrate",
         ),
         ({"weights": ["c3"], "labels": ["p4"]}, "level 'category' has no node 'c3'"),
         (
