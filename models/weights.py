@@ -14,6 +14,7 @@ A user writes arrays, `Sparse` and distributions; `as_operator` makes an operato
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -29,12 +30,14 @@ __all__ = [
     "Learned",
     "Sparse",
     "Weights",
+    "arrows_to",
     "as_operator",
     "as_weights",
     "has_single_arrows",
     "in_form",
     "join_rows",
     "shape_of",
+    "single_arrows_of",
     "weights_shape",
 ]
 
@@ -239,6 +242,29 @@ def has_single_arrows(arrows: Any) -> bool:
         return False
     _, strengths = arrows.strengths(*arrows.shape[:2])
     return bool((np.count_nonzero(strengths, axis=1) <= 1).all())
+
+
+def single_arrows_of(arrows: Any) -> tuple[Int[Array, " size"], Array]:
+    """The parent of each vector that has one arrow at most, and its weight, or one number for all.
+
+    A vector without an arrow names any parent, with the weight zero.
+    """
+    if isinstance(arrows, Sparse) and arrows.shape[1] == 1:
+        return arrows.indices[:, 0], arrows.values[:, 0] if arrows.values.ndim else arrows.values
+    everyone = jnp.arange(arrows.shape[0])
+    is_arrow = (arrows.values != 0).reshape(*arrows.shape[:2], -1).any(-1)
+    column = jnp.argmax(is_arrow, axis=1)
+    parents = jax.vmap(lambda i, j: arrows.parents_of(i)[j])(everyone, column)
+    return parents, arrows.values[everyone, column]
+
+
+def arrows_to(parents: Int[np.ndarray, " m"], size: int, like: Weights) -> Any:
+    """A weight of one on one parent for each of m vectors, out of `size`, in the form of others."""
+    if isinstance(like, Sparse):
+        return Sparse(parents[:, None], 1.0, size)
+    weights = np.zeros((len(parents), size))
+    weights[np.arange(len(parents)), parents] = 1.0
+    return weights
 
 
 def in_form(weights: Any, like: Weights, dim: int, what: str) -> Any:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...inference.gaussian.new_vectors import NewVectors
-from ...models import Hierarchy, Level, Sparse
+from ...models import Hierarchy, Level
 from ...models.labels import as_hashable, as_label
 from ...models.messages import listed, short
+from ...models.weights import arrows_to
 from .action_names import Position
 from .decisions import AgentError, Label, LabelTaken
 
@@ -160,12 +161,7 @@ class NodeNames:
         rows = self._as_positions(parent, given)
         if rows is None:
             return given
-        size = self.names[parent].size
-        if isinstance(like, Sparse):
-            return Sparse(rows[:, None], 1.0, size)
-        weights = np.zeros((len(rows), size))
-        weights[np.arange(len(rows)), rows] = 1.0
-        return weights
+        return arrows_to(rows, self.names[parent].size, like)
 
     def _as_positions(self, parent: str, given: Any) -> np.ndarray | None:
         """(m,) positions of parents that are named one by one; None where weights are given."""

@@ -1,13 +1,12 @@
 """`SingleArrows`: the weights of vectors that have one parent each, as in a tree."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
 from ...models.operators import Operator
-from ...models.weights import Sparse
+from ...models.weights import single_arrows_of
 from .linear_model import written_out
 
 __all__ = ["SingleArrows", "single_arrows"]
@@ -54,11 +53,4 @@ class SingleArrows(eqx.Module):
 
 def single_arrows(arrows: Operator) -> SingleArrows:
     """The weights of a level with one arrow at most for each vector, in this form."""
-    if isinstance(arrows, Sparse) and arrows.shape[1] == 1:
-        values = arrows.values[:, 0] if arrows.values.ndim else arrows.values
-        return SingleArrows(arrows.indices[:, 0], values)
-    everyone = jnp.arange(arrows.shape[0])
-    is_arrow = (arrows.values != 0).reshape(*arrows.shape[:2], -1).any(-1)
-    column = jnp.argmax(is_arrow, axis=1)
-    parents = jax.vmap(lambda i, j: arrows.parents_of(i)[j])(everyone, column)
-    return SingleArrows(parents, arrows.values[everyone, column])
+    return SingleArrows(*single_arrows_of(arrows))
