@@ -248,7 +248,7 @@ def test_a_product_of_two_categories_comes_by_another_hierarchy(x64):
     agent = Agent(ThompsonSampling(ClosedForm(movies(few))))
     for label, reward in (("m0", 2.0), ("m1", -1.0)):
         agent.update([1.0], label, reward)
-    with as_a_user(), pytest.raises(AgentError, match="tie their parents .* branching=False"):
+    with as_a_user(), pytest.raises(AgentError, match=r"tie their parents .* branching=False"):
         agent.add_actions(all_of_them[2:], labels=["m2"])
     backend = ClosedForm(movies(all_of_them))
     agent.migrate(ThompsonSampling(backend))
