@@ -148,10 +148,11 @@ class Engine(PosteriorKeeper):
     ) -> None:
         """Update with observations (n, d), (n,), (n,), (n,) in one call; see `reserve`.
 
-        Many are conditioned on at once, unless evidence is forgotten in between.
+        Many are conditioned on at once, unless evidence is forgotten or levels drift in between.
         """
         n, programs = len(rewards), self.programs
-        is_at_once = n >= max(_MANY, self.places_for_rewards // _PLACES) and programs.forget is None
+        in_order = programs.forget is not None or programs.ages
+        is_at_once = n >= max(_MANY, self.places_for_rewards // _PLACES) and not in_order
         name = "condition" if is_at_once else "update_many"
         if is_at_once:
             rows = zip((pad(contexts), pad(actions, PADDING), pad(rewards), pad(exposure, 1)))

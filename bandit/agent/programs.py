@@ -56,6 +56,7 @@ class Programs:
     every `forget_every`-th observation all evidence is multiplied by `forget`, unless that is None.
 
     Attributes:
+        ages: whether what the policy knows changes with each round, which an observation is.
         compiled: what was compiled so far.
     """
 
@@ -64,7 +65,7 @@ class Programs:
         self.forget, self.forget_every = forget, forget_every
         unpacked = jax.tree.unflatten(policy.structure, policy.shapes)
         self.num_actions, self.dim = unpacked.problem.num_actions, unpacked.problem.dim
-        self.takes_exposure = unpacked.takes_exposure
+        self.takes_exposure, self.ages = unpacked.takes_exposure, unpacked.ages
         backend = getattr(unpacked, "backend", None)
         options = None if backend is None else backend.compiler_options
         jit = partial(jax.jit, compiler_options=options)
@@ -176,7 +177,12 @@ class Programs:
         whole, numbers = self._read(words)
         known = self._forget(policy, state, whole[0])
         seen = numbers[OBSERVED:], whole[1].astype(jnp.int32), numbers[2]
-        return policy.update(known, *seen, *self._exposed(numbers[3]))
+        return self._later(policy, policy.update(known, *seen, *self._exposed(numbers[3])))
+
+    @staticmethod
+    def _later(policy: Policy, state: Any) -> Any:
+        """The state in the next round, where a policy's knowledge ages: an observation is a round."""
+        return policy.advance(state) if policy.ages else state
 
     def _exposed(self, exposure: Array) -> tuple[Array, ...]:
         """What an observation is learned with besides: its exposure, where the policy takes one."""
@@ -191,7 +197,7 @@ class Programs:
         def one(i: Array, known: Any) -> Any:
             known = self._forget(unpacked, known, first + i.astype(jnp.uint32))
             seen = contexts[i], actions[i], rewards[i], *self._exposed(exposure[i])
-            return unpacked.update(known, *seen)
+            return self._later(unpacked, unpacked.update(known, *seen))
 
         return self.state.pack(jax.lax.fori_loop(0, n, one, before))
 

@@ -173,9 +173,9 @@ class PosteriorPolicy(Policy[Any]):
     """Learns as its backend does; what it is for is to choose. Subclasses give `scores`.
 
     Args:
-        backend: the posterior. If its levels drift, they do from round to round.
-        half_life: if given, evidence counts half when so many rounds of a simulation have passed. An
-            `Agent` has a half-life of its own, in seconds.
+        backend: the posterior. If its levels drift, they do from round to round: after each observation.
+        half_life: if given, evidence counts half when so many rounds have passed. To an `Agent` an
+            observation is a round; it has a half-life of its own, in seconds.
 
     Example:
         >>> from mixts.bandit import PosteriorPolicy
