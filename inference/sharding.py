@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ..models.messages import short
 from .backend import Backend
 from .gaussian.closed_form import ClosedForm
+from .gaussian.drift import drifts_above
 from .gaussian.messages import GaussianState
 from .gaussian.sharded_messages import (
     AXIS,
@@ -98,6 +99,11 @@ def _put(x: Any, sharding: NamedSharding) -> Array:
 
 def _check_backend(backend: Any) -> None:
     if isinstance(backend, ClosedForm):
+        if drifts_above(backend.hierarchy):
+            raise ValueError(
+                "over_devices: a level above the actions drifts, and all vectors are kept jointly, the "
+                "actions too, so that none can be held apart; declare drift for the actions alone"
+            )
         return
     if isinstance(backend, Backend):
         raise TypeError(

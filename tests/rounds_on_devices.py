@@ -109,7 +109,10 @@ def play(hierarchy: Hierarchy) -> dict[str, Any]:
         "alone": alone.decisions,
         "devices": devices.decisions,
         "same_bits": same_bits(devices.state, alone.state),
-        "held": [leaf.addressable_shards[0].data.shape[-1] for leaf in devices.state.actions],
+        "held": [
+            leaf.addressable_shards[0].data.shape[-1]
+            for leaf in jax.tree.leaves(devices.state.actions)
+        ],
         "act": collectives(devices.act),
         "update": collectives(devices.update),
     }

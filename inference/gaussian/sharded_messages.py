@@ -5,6 +5,7 @@ one action, whose numbers are few. The device that holds it sends them to the ot
 that action alone, and the levels above, of which each device has a copy; its own device keeps the result.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -114,9 +115,7 @@ def _prior(messages: ShardedMessages, levels: Levels, room: int) -> GaussianStat
 
 def _of_one(model: ActionModel) -> ActionModel:
     """The same model, whose arrays are of one action already."""
-    return ActionModel(
-        model.arrows, model.mean, model.root, model.precision, model.noise_variance, 1, model.link
-    )
+    return dataclasses.replace(model, num_actions=1)
 
 
 def split_levels(levels: Levels) -> Levels:

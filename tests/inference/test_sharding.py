@@ -80,6 +80,22 @@ def test_what_cannot_be_used_changes_nothing():
             np.testing.assert_array_equal(old, new)
 
 
+def test_actions_that_drift(x64):
+    """What they follow is theirs too, and time passes for all of them."""
+    item = MODEL.actions.remade(drift=0.1)
+    plain = ClosedForm(MODEL.remade(levels=[MODEL.levels[0], item]))
+    backend, state = over_devices(plain)
+    expected = plain.init()
+    for x, a, y in zip(*SEEN, strict=True):
+        state = backend.advance(backend.update(state, x, a, y))
+        expected = plain.advance(plain.update(expected, x, a, y))
+    for one, other in zip(*map(jax.tree.leaves, (state, expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    top = MODEL.levels[0].remade(drift=0.1)
+    with pytest.raises(ValueError, match="a level above the actions drifts"):
+        over_devices(ClosedForm(MODEL.remade(levels=[top, MODEL.actions])))
+
+
 def one_device_as(many: int) -> Mesh:
     """A mesh that looks like one of many devices, to be refused."""
     return Mesh(np.array(jax.devices()[:1] * many), ("actions",))
