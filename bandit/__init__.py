@@ -43,6 +43,7 @@ from .policies.policy import (
     best_action,
 )
 from .policies.top_two import TopTwo
+from .posterior_value import PosteriorValue, posterior_value
 from .problems.by_hand import ProgramProblem
 from .problems.catalogues import DrugProblem, SlateProblem
 from .problems.contexts import Box, Contexts, Drawn, Sphere, Table
@@ -98,6 +99,7 @@ __all__ = [
     "PolicyChoices",
     "Position",
     "PosteriorPolicy",
+    "PosteriorValue",
     "Problem",
     "ProgramProblem",
     "RegretBound",
@@ -116,6 +118,7 @@ __all__ = [
     "compile_cache",
     "instance_of_run",
     "off_policy_value",
+    "posterior_value",
     "regret_bound",
     "simulate",
     "told_truth",

@@ -7,10 +7,14 @@ have chosen each action. With `w_t = pi(a_t | x_t) / p_t`,
     IPS    sum w_t r_t / n                               (Horvitz & Thompson 1952)
     SNIPS  sum w_t r_t / sum w_t                         (Swaminathan & Joachims 2015)
     DR     sum (w_t (r_t - q(x_t, a_t)) + sum_a pi(a | x_t) q(x_t, a)) / n   (Dudik et al. 2011)
+    Switch-DR   the same without its first term where w_t is above a bound   (Wang et al. 2017)
+    MIPS   sum v_t r_t / n, v_t = pi(g_t | x_t) / p(g_t | x_t)               (Saito & Joachims 2022)
 
-estimate its mean reward. IPS is unbiased if every action that the policy might choose could have been
-logged; SNIPS has a bias of O(1 / n), but follows a constant added to all rewards; DR is unbiased as IPS
-is whatever the predictions `q` are, and varies less the better they are. The standard errors hold for
+estimate its mean reward, where `g_t` is the group that the logged action belongs to. IPS is unbiased if
+every action that the policy might choose could have been logged; SNIPS has a bias of O(1 / n), but follows a
+constant added to all rewards; DR is unbiased as IPS is whatever the predictions `q` are, and varies less
+the better they are. Switch-DR trusts the predictions where weights are large. MIPS, which varies least
+with many actions, is unbiased where actions of one group pay alike. The standard errors hold for
 decisions that are independent given their contexts. Where the logging policy learned from its rewards,
 its propensities changed over time, which the weights account for.
 """
@@ -83,12 +87,14 @@ class Estimate(NamedTuple):
 
 
 class OffPolicyValue(NamedTuple):
-    """Three estimates of a policy's mean reward, and how much of the log they rest on.
+    """Estimates of a policy's mean reward, and how much of the log they rest on.
 
     Attributes:
         ips: inverse propensity scores.
         snips: the same, self-normalised.
         doubly_robust: with predicted rewards; None without them.
+        switch: doubly robust where weights are at most `switch`; None without it or predictions.
+        marginalised: with weights of groups of actions; None without groups.
         effective_sample_size: `(sum w)^2 / sum w^2`: how many rewards logged by the policy itself the
             weighted ones are worth. Far below n, the estimates depend on a few decisions.
         largest_weight: the largest `w_t`, before clipping.
@@ -104,13 +110,22 @@ class OffPolicyValue(NamedTuple):
     ips: Estimate
     snips: Estimate
     doubly_robust: Estimate | None
+    switch: Estimate | None
+    marginalised: Estimate | None
     effective_sample_size: float
     largest_weight: float
     clipped: int
 
 
 def off_policy_value(
-    log: LoggedDecisions, probabilities: Any, *, predictions: Any = None, clip: float | None = None
+    log: LoggedDecisions,
+    probabilities: Any,
+    *,
+    predictions: Any = None,
+    clip: float | None = None,
+    switch: float | None = None,
+    groups: Any = None,
+    logging: Any = None,
 ) -> OffPolicyValue:
     """Estimates of the mean reward of the policy that chooses with the given probabilities.
 
@@ -123,6 +138,10 @@ def off_policy_value(
             `contexts @ backend.posterior(state).mean["action"].T`; needs (n, K) probabilities, or
             actions.
         clip: cut weights at this number, which trades variance for bias.
+        switch: rely on the predictions alone where a weight is above this number, in `switch`.
+        groups: (K,) the group that each action belongs to, as whole numbers or labels, for
+            `marginalised`; needs (n, K) probabilities, and `logging`.
+        logging: (n, K) how the logging policy chose in each context.
 
     Example:
         >>> from mixts.bandit import LoggedDecisions, off_policy_value
@@ -133,21 +152,28 @@ def off_policy_value(
     actions, rewards, propensities = _checked_log(log)
     chosen, every = _checked_probabilities(probabilities, actions)
     q = None if predictions is None else _checked_predictions(predictions, actions, every)
-    if clip is not None and not (isinstance(clip, int | float) and 0 < clip < np.inf):
-        raise ValueError(
-            f"clip is {short(clip)}; expected a positive number, or None for no clipping"
-        )
+    for name, bound in (("clip", clip), ("switch", switch)):
+        if bound is not None and not (isinstance(bound, int | float) and 0 < bound < np.inf):
+            raise ValueError(f"{name} is {short(bound)}; expected a positive number, or None")
+    if switch is not None and q is None:
+        raise ValueError("switch is given without predictions, which it switches to; add them")
     unclipped = chosen / propensities
     weights = unclipped if clip is None else np.minimum(unclipped, clip)
-    robust = None
+    robust = switched = None
     if q is not None and every is not None:
         own = q[np.arange(len(actions)), actions]
-        robust = _mean(weights * (rewards - own) + (every * q).sum(1))
+        corrections, predicted = weights * (rewards - own), (every * q).sum(1)
+        robust = _mean(corrections + predicted)
+        if switch is not None:
+            switched = _mean(np.where(unclipped <= switch, corrections, 0.0) + predicted)
+    of_groups = _weights_of_groups(actions, every, groups, logging)
     total, squares = weights.sum(), np.square(weights).sum()
     return OffPolicyValue(
         ips=_mean(weights * rewards),
         snips=_ratio(weights, rewards),
         doubly_robust=robust,
+        switch=switched,
+        marginalised=None if of_groups is None else _mean(of_groups * rewards),
         effective_sample_size=float(total**2 / squares) if squares > 0 else 0.0,
         largest_weight=float(unclipped.max()),
         clipped=int((unclipped > weights).sum()),
@@ -297,6 +323,34 @@ def _checked_probabilities(
             "probability of every action"
         )
     return p[np.arange(n), actions], p
+
+
+def _weights_of_groups(
+    actions: np.ndarray, every: np.ndarray | None, groups: Any, logging: Any
+) -> np.ndarray | None:
+    """(n,) `pi(g_t | x_t) / p(g_t | x_t)`, the groups of the logged actions."""
+    if groups is None and logging is None:
+        return None
+    if groups is None or logging is None or every is None:
+        raise ValueError(
+            "groups, logging and (n, K) probabilities belong together: the probability of a group, under "
+            "both policies, is that of its actions"
+        )
+    _, logged = _checked_probabilities(logging, actions)
+    group = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(np.shape(groups))
+    if logged is None or logged.shape != every.shape or group.shape != every.shape[1:]:
+        raise ValueError(
+            f"groups have shape {group.shape} and logging {np.shape(logging)}; expected "
+            f"{every.shape[1:]} and {every.shape}, as the probabilities have"
+        )
+    same = group == group[actions][:, None]  # (n, K): actions of the group of the logged one
+    under_log = (logged * same).sum(1)
+    if under_log.min() <= 0:
+        raise ValueError(
+            f"logging: the group of the action of decision {int(under_log.argmin())} had probability 0; "
+            "expected some, as it was chosen"
+        )
+    return (every * same).sum(1) / under_log
 
 
 def _checked_predictions(

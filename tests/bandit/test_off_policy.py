@@ -237,3 +237,53 @@ def test_refusals_of_choices():
         choice_probabilities(policy, None, np.ones(2))
     with pytest.raises(ValueError, match="draws: got 0"):
         choice_probabilities(policy, None, np.ones((2, 2)), draws=0)
+
+
+def test_groups_whose_actions_pay_alike():
+    """MIPS is unbiased, and varies less than IPS: its weights are of two groups."""
+    means, logging, other = world()
+    groups = np.array(["a", "b", "a", "b"])
+    means = np.stack([means[:, 0], means[:, 1], means[:, 0], means[:, 1]], axis=1)
+    truth = (other * means).sum(1).mean()
+    found = [
+        off_policy_value(log, other, groups=groups, logging=logging) for log in logs(means, logging)
+    ]
+    ips, mips = (np.array([getattr(f, n).value for f in found]) for n in ("ips", "marginalised"))
+    assert abs(mips.mean() - truth) < 4 * mips.std(ddof=1) / np.sqrt(LOGS)
+    assert mips.std() < 0.9 * ips.std()
+
+
+def test_groups_and_switches_by_their_definitions():
+    means, logging, other = world()
+    log, q, groups = next(logs(means, logging)), means + 0.5, np.array([0, 0, 1, 1])
+    found = off_policy_value(log, other, predictions=q, switch=1.5, groups=groups, logging=logging)
+    switched, marginalised = [], []
+    for t in range(N):
+        a, r = log.actions[t], log.rewards[t]
+        w = other[t, a] / logging[t, a]
+        switched.append((w * (r - q[t, a]) if w <= 1.5 else 0.0) + other[t] @ q[t])
+        same = groups == groups[a]
+        marginalised.append(other[t, same].sum() / logging[t, same].sum() * r)
+    assert found.switch.value == pytest.approx(np.mean(switched), abs=1e-12)
+    assert found.marginalised.value == pytest.approx(np.mean(marginalised), abs=1e-12)
+    every = off_policy_value(log, other, predictions=q, switch=1e9)
+    assert every.switch == every.doubly_robust
+    assert off_policy_value(log, other).switch is None
+    assert off_policy_value(log, other).marginalised is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"switch": 2.0}, "switch is given without predictions"),
+        ({"switch": -1.0}, "switch is -1.0; expected a positive number"),
+        ({"groups": [0, 0, 1, 1]}, "belong together"),
+        ({"groups": [0, 1], "logging": np.full((N, K), 0.25)}, r"groups have shape \(2,\)"),
+        ({"groups": [0, 0, 1, 1], "logging": np.eye(K)[[3] * N]}, "had probability 0"),
+    ],
+)
+def test_refuses_what_groups_and_switches_cannot_use(given, words):
+    _, _, other = world()
+    log = LoggedDecisions(None, np.zeros(N, int), np.ones(N), np.full(N, 0.5))
+    with pytest.raises(ValueError, match=words):
+        off_policy_value(log, other, **given)
