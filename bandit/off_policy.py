@@ -11,12 +11,12 @@ have chosen each action. With `w_t = pi(a_t | x_t) / p_t`,
     MIPS   sum v_t r_t / n, v_t = pi(g_t | x_t) / p(g_t | x_t)               (Saito & Joachims 2022)
 
 estimate its mean reward, where `g_t` is the group that the logged action belongs to. IPS is unbiased if
-every action that the policy might choose could have been logged; SNIPS has a bias of O(1 / n), but follows a
-constant added to all rewards; DR is unbiased as IPS is whatever the predictions `q` are, and varies less
-the better they are. Switch-DR trusts the predictions where weights are large. MIPS, which varies least
-with many actions, is unbiased where actions of one group pay alike. The standard errors hold for
-decisions that are independent given their contexts. Where the logging policy learned from its rewards,
-its propensities changed over time, which the weights account for.
+every action that the policy might choose could have been logged; SNIPS has a bias of O(1 / n), but
+follows a constant added to all rewards; DR is unbiased as IPS is whatever the predictions `q` are, and
+varies less the better they are. Switch-DR trusts the predictions where weights are large. MIPS, which
+varies least with many actions, is unbiased where actions of one group pay alike. The standard errors
+hold for decisions that are independent given their contexts. Where the logging policy learned from its
+rewards, its propensities changed over time, which the weights account for.
 """
 
 from functools import partial
