@@ -92,6 +92,10 @@ class Covariance(eqx.Module):
         """The lower Cholesky factor of the matrix form."""
         return jnp.linalg.cholesky(self.values)
 
+    def factors(self) -> tuple[Array | None, Array]:
+        """`scale_tril` as a Kronecker product, of a root over the vectors, or None, and one within each."""
+        return None, self.scale_tril()
+
     def roots(self, size: int, *, of_precision: bool = False) -> Float[Array, "size d d"]:
         """A square root of the covariance of each vector on its own.
 
@@ -184,6 +188,9 @@ class Kronecker(Covariance):
     def _tril(self) -> Float[Array, "d d"]:
         """The root of `V`."""
         return as_covariance(self.values, 1, self.dim).scale_tril()
+
+    def factors(self) -> tuple[Array | None, Array]:
+        return self.across, self._tril()
 
     def matrices(self) -> Float[Array, "n n"]:
         return jnp.kron(

@@ -21,6 +21,8 @@ from .messages import short
 
 __all__ = ["LKJCovariance", "check_covariance_law"]
 
+_TINY = 1e-30  # of a standard deviation: where a law is asked for its density at zero
+
 
 class LKJCovariance(dist.Distribution):
     """A covariance `diag(s) R diag(s)` with standard deviations `s` and an LKJ correlation matrix `R`.
@@ -99,6 +101,22 @@ class LKJCovariance(dist.Distribution):
             base, transform = correlations.base_dist, CorrMatrixCholeskyTransform()
             density += base.log_prob(root) + transform.log_abs_det_jacobian(value, root)
         return density
+
+    def log_density_of_root(self, root: Array) -> Array:
+        """`log_density_of_parts` of `root root'`, for a lower triangular root, which may be singular."""
+        lengths = jnp.sqrt(jnp.square(root).sum(-1) + _TINY)
+        density: Any = self.scale.log_prob(lengths)
+        if self.dim > 1:
+            shares = jnp.abs(jnp.diagonal(root)) / lengths
+            determinant = jnp.log(jnp.maximum(shares, _TINY)).sum()
+            density += 2 * (self.concentration - 1) * determinant + self._log_normaliser()
+        return jnp.asarray(density)
+
+    def _log_normaliser(self) -> Any:
+        """The log density of the correlation matrix that is the identity."""
+        return dist.LKJ(self.dim, self.concentration, validate_args=False).log_prob(
+            jnp.eye(self.dim)
+        )
 
 
 def _matrix(scale: Any, root: Any) -> Array:

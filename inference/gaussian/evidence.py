@@ -40,6 +40,8 @@ class GaussianLevel(eqx.Module):
         mean: (), (d,) or (size, d).
         root: a square root of the covariance: (d, d), (size, d, d) or, where it is joint, that of all
             numbers of the level. It may be singular.
+        across: where a kernel ties the vectors together, a square root of it, (size, size); then `root` is
+            that of one vector. Else None.
         arrows: parent level's name -> its weights as an operator.
         name: the name of the level.
         size: its number of vectors.
@@ -49,6 +51,7 @@ class GaussianLevel(eqx.Module):
 
     mean: Array
     root: Array
+    across: Array | None
     arrows: dict[str, Any]
     name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -62,7 +65,8 @@ class GaussianLevel(eqx.Module):
     def joint_root(self, dim: int) -> Float[Array, "size d n"]:
         """The square root of the covariance of all vectors together, by rows."""
         if self.is_joint:
-            return self.root.reshape(self.size, dim, -1)
+            root = self.root if self.across is None else jnp.kron(self.across, self.root)
+            return root.reshape(self.size, dim, -1)
         own = jnp.broadcast_to(self.root, (self.size, dim, dim))
         identity = jnp.eye(self.size, dtype=own.dtype)
         return jnp.einsum("kde,kl->kdle", own, identity).reshape(self.size, dim, -1)
@@ -73,10 +77,9 @@ def gaussian_levels(hierarchy: Hierarchy) -> tuple[GaussianLevel, ...]:
 
     def one(level: Any) -> GaussianLevel:
         cov = level.covariance(hierarchy.dim)
-        root, branching = cov.scale_tril(), bool(level.branching)
-        return GaussianLevel(
-            level.mean, root, level.arrows, level.name, level.size, cov.is_joint, branching
-        )
+        across, root = cov.factors()
+        names = level.name, level.size, cov.is_joint, bool(level.branching)
+        return GaussianLevel(level.mean, root, across, level.arrows, *names)
 
     return tuple(one(level) for level in hierarchy.levels)
 

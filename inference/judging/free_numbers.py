@@ -5,8 +5,7 @@ the same in whatever units rewards and contexts are measured. A covariance is va
 root: any root is a covariance, and one that is singular, or zero, is a point like any other.
 """
 
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,68 +14,14 @@ from jax import Array
 from jaxtyping import Float
 
 from ...models import Gaussian, Hierarchy
-from ...models.messages import short
 from ..gaussian.evidence import GaussianLevel, gaussian_levels
+from .declared_unknowns import DeclaredUnknowns
+from .parts import Part
 
-__all__ = ["FreeNumbers", "Part", "chosen_parts", "with_values"]
+__all__ = ["FreeNumbers", "with_values"]
 
-_OF_LEVELS = ("cov", "mean", "weights")
-_LEARNABLE = ("cov", "noise", "mean", "weights")
 # The least noise, in units of the rewards: with none at all the evidence may be infinite.
 _LEAST_NOISE = 1e-8
-
-
-class Part(NamedTuple):
-    """One thing to learn: the noise, or a level's mean, covariance or weights on one parent."""
-
-    what: str
-    level: str = ""
-    parent: str = ""
-
-    @property
-    def name(self) -> str:
-        """As a user writes it: "noise" or "genre.cov"."""
-        return f"{self.level}.{self.what}" if self.level else self.what
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether it is a standard deviation, or a square root of a covariance."""
-        return self.what in ("cov", "noise")
-
-
-def chosen_parts(
-    hierarchy: Hierarchy, learn: Any, levels: Collection[str] | None
-) -> tuple[Part, ...]:
-    """The parts that a user chose, from the noise up to the top level."""
-    names = [level.name for level in hierarchy.levels]
-    if levels is not None and (isinstance(levels, str) or not set(levels) <= set(names)):
-        raise ValueError(
-            f"levels is {short(levels)}; expected a tuple of some of {', '.join(names)}"
-        )
-    is_tuple = isinstance(learn, Collection) and not isinstance(learn, str)
-    entries = [str(entry).rpartition(".") for entry in learn] if is_tuple else []
-    known = [
-        (w in _OF_LEVELS and level in names) if dot else w in _LEARNABLE
-        for level, dot, w in entries
-    ]
-    if not entries or not all(known):
-        raise ValueError(
-            f"learn is {short(learn)}; expected a tuple of some of {', '.join(_LEARNABLE)}, or "
-            f"of those of one level, such as '{names[0]}.mean' (levels: {', '.join(names)})"
-        )
-    chosen = {(level, what) for level, _, what in entries}
-    everywhere = set(names if levels is None else levels)
-    parts = [Part("noise")] if ("", "noise") in chosen else []
-    for level in reversed(hierarchy.levels):
-        for what in _OF_LEVELS:
-            if (level.name, what) in chosen or (("", what) in chosen and level.name in everywhere):
-                by_parent = [Part(what, level.name, parent) for parent in level.arrows]
-                parts += by_parent if what == "weights" else [Part(what, level.name)]
-    if not parts:
-        where = f"levels {levels!r}" if levels is not None else "the levels"
-        missing = " or ".join(dict.fromkeys(what for _, _, what in entries))
-        raise ValueError(f"nothing to learn: {where} have no {missing}")
-    return tuple(parts)
 
 
 class FreeNumbers(eqx.Module):
@@ -88,6 +33,7 @@ class FreeNumbers(eqx.Module):
         reward_unit: the unit of rewards and of the noise.
         units: (d,), the units of the components of the actions' vectors.
         gains: by level, how much its vectors move the actions: its own units are smaller by that.
+        unknowns: what is declared as unknown.
         parts: what is learned.
         forms: by level, how many axes its declared covariance has.
     """
@@ -97,14 +43,16 @@ class FreeNumbers(eqx.Module):
     reward_unit: Array
     units: Float[Array, " d"]
     gains: dict[str, Array]
+    unknowns: DeclaredUnknowns
     parts: tuple[Part, ...] = eqx.field(static=True)
     forms: tuple[tuple[str, int], ...] = eqx.field(static=True)
 
     @classmethod
     def of(
-        cls, hierarchy: Hierarchy, parts: tuple[Part, ...], reward_unit: Any, units: Any
+        cls, unknowns: DeclaredUnknowns, parts: tuple[Part, ...], reward_unit: Any, units: Any
     ) -> "FreeNumbers":
         """Those of a hierarchy, in the given units."""
+        hierarchy = unknowns.given({})
         reward = hierarchy.reward
         assert isinstance(reward, Gaussian), "hierarchies with an evidence have Gaussian rewards"
         forms = tuple((level.name, level.cov.ndim) for level in hierarchy.levels)
@@ -117,6 +65,7 @@ class FreeNumbers(eqx.Module):
             reward_unit=jnp.asarray(reward_unit, float),
             units=jnp.asarray(units, float),
             gains=gains,
+            unknowns=unknowns,
             parts=parts,
             forms=forms,
         )
@@ -134,13 +83,15 @@ class FreeNumbers(eqx.Module):
         if not (level.mean.ndim if part.what == "mean" else axes):
             return jnp.exp(jnp.log(units).mean())
         if part.what == "cov" and axes > 1:
-            return jnp.tile(units, level.size if level.is_joint else 1)[:, None]
-        return units
+            return jnp.tile(units, level.root.shape[-1] // len(units))[:, None]
+        return units if part.coordinates is None else units[np.array(part.coordinates)]
 
     def declared(self) -> tuple[Array, ...]:
         """The free numbers that stand for what was declared."""
 
         def one(part: Part) -> Array:
+            if part.what == "number":
+                return self.unknowns.free(part)
             if part.what == "noise":
                 return self.noise / self.reward_unit
             level = self.level(part.level)
@@ -150,16 +101,20 @@ class FreeNumbers(eqx.Module):
                 return level.mean / self._unit(part)
             axes = dict(self.forms)[part.level]
             root = level.root if axes > 1 else jnp.diagonal(level.root)
+            root = root if part.coordinates is None else root[np.array(part.coordinates)]
             return (root if axes else root[0]) / self._unit(part)
 
         return tuple(one(part) for part in self.parts)
 
     def at(self, free: tuple[Array, ...]) -> tuple[tuple[GaussianLevel, ...], Array]:
         """The levels and the noise that free numbers stand for."""
-        levels, noise = {level.name: level for level in self.levels}, self.noise
-        for part, numbers in zip(self.parts, free, strict=True):
+        by_part = dict(zip(self.parts, free, strict=True))
+        found, noise = self._with_numbers(by_part)
+        levels = {level.name: level for level in found}
+        for part, numbers in by_part.items():
             if part.what == "noise":
-                noise = self.reward_unit * jnp.sqrt(numbers**2 + _LEAST_NOISE**2)
+                noise = self._in_units(part, numbers)
+            if part.what in ("noise", "number"):
                 continue
             level = levels[part.level]
             if part.what == "weights":
@@ -170,16 +125,54 @@ class FreeNumbers(eqx.Module):
                 others = level.arrows | {part.parent: changed}
                 new = eqx.tree_at(lambda o: o.arrows, level, others)
             elif part.what == "mean":
-                new = eqx.tree_at(lambda o: o.mean, level, self._unit(part) * numbers)
+                new = eqx.tree_at(lambda o: o.mean, level, self._in_units(part, numbers))
             else:
                 new = eqx.tree_at(lambda o: o.root, level, self._root(part, numbers))
             levels[part.level] = new
         return tuple(levels.values()), noise
 
+    def _with_numbers(self, by_part: dict[Part, Array]) -> tuple[Any, Array]:
+        """The levels and the noise with what is varied on the real line."""
+        numbers = {part: value for part, value in by_part.items() if part.what == "number"}
+        if not numbers:
+            return self.levels, self.noise
+        values = {part.site: self.unknowns.value(part, free) for part, free in numbers.items()}
+        known = self.unknowns.given(values)
+        return gaussian_levels(known), getattr(known.reward, "noise", self.noise)
+
+    def _in_units(self, part: Part, numbers: Array) -> Array:
+        """Numbers as they are declared: the noise, a mean, deviations, a root, or a number's value."""
+        if part.what == "number":
+            return self.unknowns.value(part, numbers)
+        if part.what == "noise":
+            return self.reward_unit * jnp.sqrt(numbers**2 + _LEAST_NOISE**2)
+        return self._unit(part) * numbers
+
     def _root(self, part: Part, numbers: Array) -> Array:
         if numbers.ndim > 1:
             return self._unit(part) * jnp.tril(numbers)
-        return jnp.diag(jnp.broadcast_to(self._unit(part) * numbers, self.units.shape))
+        deviations = self._unit(part) * numbers
+        if part.coordinates is None:
+            return jnp.diag(jnp.broadcast_to(deviations, self.units.shape))
+        learned = np.array(part.coordinates)
+        known = jnp.diagonal(self.level(part.level).root)
+        return jnp.diag(known.at[learned].set(deviations))
+
+    def log_prior(self, free: tuple[Array, ...]) -> Float[Array, ""]:
+        """The log density of what is declared as unknown, by its laws."""
+        total = jnp.zeros(())
+        for part, numbers in zip(self.parts, free, strict=True):
+            if part.site:
+                total += self.unknowns.log_prior(part, self._in_units(part, numbers))
+        return total
+
+    def sites(self, free: tuple[Array, ...]) -> dict[str, Array]:
+        """Site -> value, of everything that is declared as unknown."""
+        values: dict[str, Array] = {}
+        for part, numbers in zip(self.parts, free, strict=True):
+            if part.site:
+                values |= self.unknowns.values(part, self._in_units(part, numbers))
+        return values
 
     def least(self, part: Part, numbers: np.ndarray, precision: float) -> np.ndarray:
         """Free numbers of a spread, raised where it is closer to zero or singular than `Level` takes.
@@ -199,8 +192,8 @@ class FreeNumbers(eqx.Module):
         correlation = _away_from_singular(root / deviations, precision)
         return _away_from_singular(unit * deviations * correlation, precision) / unit
 
-    def values(self, free: tuple[Array, ...]) -> dict[Part, np.ndarray]:
-        """What free numbers stand for, in the forms in which a user declares it."""
+    def known(self, free: tuple[Array, ...]) -> dict[Part, np.ndarray]:
+        """What free numbers of known things stand for, in the forms in which a user declares it."""
         levels, noise = self.at(free)
         by_name = {level.name: level for level in levels}
 
@@ -216,12 +209,23 @@ class FreeNumbers(eqx.Module):
                 return jnp.square(self._unit(part) * numbers)
             return level.root @ jnp.swapaxes(level.root, -1, -2)
 
-        return {p: np.asarray(one(p, numbers)) for p, numbers in zip(self.parts, free, strict=True)}
+        pairs = zip(self.parts, free, strict=True)
+        return {p: np.asarray(one(p, numbers)) for p, numbers in pairs if not p.site}
 
 
-def with_values(hierarchy: Hierarchy, values: dict[Part, np.ndarray]) -> Hierarchy | None:
-    """The hierarchy with other numbers, or None where its precision cannot hold them."""
+def with_values(
+    hierarchy: Hierarchy, sites: dict[str, np.ndarray], values: dict[Part, np.ndarray]
+) -> Hierarchy | None:
+    """The hierarchy with numbers for what is unknown, and others for some of what is known.
+
+    None where its precision cannot hold them.
+    """
     dtype = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        if not all(np.isfinite(value.astype(dtype)).all() for value in sites.values()):
+            return None
+    if hierarchy.unknowns.laws:
+        hierarchy = hierarchy.unknowns.given(sites)
     changes: dict[str, dict[str, Any]] = {level.name: {} for level in hierarchy.levels}
     reward = hierarchy.reward
     for part, value in values.items():
@@ -239,7 +243,7 @@ def with_values(hierarchy: Hierarchy, values: dict[Part, np.ndarray]) -> Hierarc
         else:
             changes[part.level][part.what] = value
     levels = [level.remade(**changes[level.name]) for level in hierarchy.levels]
-    return Hierarchy(levels, reward, hierarchy.dim)
+    return hierarchy.remade(levels=levels, reward=reward)
 
 
 def _gain(hierarchy: Hierarchy, name: str) -> float:

@@ -8,13 +8,25 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ...models import Data, Hierarchy
+from ...models import Data
 from ..gaussian.evidence import log_density_of_rewards, prior_means
 from ..gaussian.reduction import weighed_rows
 from ..gaussian.sufficient_statistics import RewardStatistics, reward_statistics
-from .free_numbers import FreeNumbers, Part
+from .declared_unknowns import FAR, DeclaredUnknowns
+from .free_numbers import FreeNumbers
+from .parts import Part
 
-__all__ = ["FLAT", "Point", "Search", "ascend", "at_zero", "has_converged", "on_a_ridge", "start"]
+__all__ = [
+    "FLAT",
+    "Point",
+    "Search",
+    "ascend",
+    "at_limits",
+    "at_zero",
+    "has_converged",
+    "on_a_ridge",
+    "start",
+]
 
 # A variance that can be made this many times larger or smaller ...
 _FACTOR = 1000.0
@@ -27,18 +39,22 @@ _SLOPE = 1e-4
 # What standard deviations are first tried at, in units of the data, and declared weights multiplied by.
 _TRIED = 10.0 ** np.arange(-3.0, 2.0)
 _TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
+# What is added to numbers on the real line first.
+_STEPS = np.arange(-4.0, 5.0)
 # A spread below the first, in units of the start, is tried again from the second.
 _SMALL, _AGAIN = 0.03, 0.3
 # The length of the first step, in units of the start: a longer one may lead to where nothing is finite.
 _FIRST_STEP = 0.1
 # Where the slope in a variance at zero is looked at, as a standard deviation in units of the data.
 _ABOVE_ZERO = 1e-3
+# How many numbers on the real line are looked at one by one, of each part.
+_MOST_LOOKED_AT = 64
 # Correlations whose smallest eigenvalue is below this are singular.
 _SINGULAR = 1e-6
 
 
 class Point(NamedTuple):
-    """Free numbers, minus their log evidence and its slope, and the steps that led there."""
+    """Free numbers, minus their log evidence and prior and its slope, and the steps that led there."""
 
     vector: np.ndarray
     loss: float
@@ -47,7 +63,7 @@ class Point(NamedTuple):
 
 
 class Search:
-    """The log evidence as a function of a vector of free numbers."""
+    """The log evidence, and the log density of what has a law, as a function of free numbers."""
 
     def __init__(self, numbers: FreeNumbers, statistics: RewardStatistics):
         self.numbers, self.statistics = numbers, statistics
@@ -90,7 +106,8 @@ def _loss_and_slope(
 ) -> tuple[Array, Array]:
     def loss(vector: Array) -> Array:
         _, unravel = ravel_pytree(numbers.declared())
-        return -log_density_of_rewards(*numbers.at(unravel(vector)), statistics)
+        free = unravel(vector)
+        return -log_density_of_rewards(*numbers.at(free), statistics) - numbers.log_prior(free)
 
     return jax.value_and_grad(loss)(vector)
 
@@ -115,7 +132,7 @@ def _pulled(
 
 
 def start(
-    hierarchy: Hierarchy, data: Data, parts: tuple[Part, ...]
+    unknowns: DeclaredUnknowns, data: Data, parts: tuple[Part, ...]
 ) -> tuple[Search, Point, np.ndarray]:
     """The problem in units of the data, a start, and how large steps from it should be.
 
@@ -128,17 +145,17 @@ def start(
         lambda rows: rows.astype(float), (data.contexts, data.rewards, data.exposure)
     )
     rows, _ = weighed_rows(contexts, data.actions, rewards, exposure)
-    every = reward_statistics(*rows, hierarchy.num_actions)
+    every = reward_statistics(*rows, unknowns.hierarchy.num_actions)
     statistics = every.select(jnp.asarray(np.unique(np.asarray(data.actions))))
     n, factors = max(len(data), 1), np.asarray(statistics.factors)
     *sizes, reward_size = np.sqrt(np.sum(factors**2, axis=(0, 1)) / n)
     units = 1.0 / np.where(np.array(sizes) > 0, sizes, 1.0)
-    plain = Search(FreeNumbers.of(hierarchy, parts, 1.0, units), statistics)
+    plain = Search(FreeNumbers.of(unknowns, parts, 1.0, units), statistics)
     vector, residual = _least_squares(plain)
     unexplained = np.sum(np.square(statistics.unexplained))
     unit = np.sqrt((np.sum(residual**2) + unexplained) / n)
     unit = unit if unit > 1e-10 * reward_size else reward_size or 1.0
-    search = Search(FreeNumbers.of(hierarchy, parts, unit, unit * units), statistics)
+    search = Search(FreeNumbers.of(unknowns, parts, unit, unit * units), statistics)
     ranks = np.abs(np.diagonal(statistics.contexts, axis1=1, axis2=2)) * units > 1e-9
     within = unexplained / max(n - ranks.sum(), 1) / unit**2
     scales = np.ones_like(vector)
@@ -151,13 +168,13 @@ def start(
             one = _one_unit(search.shaped(vector, part))
             first = (noise if part.what == "noise" else 0.7) * one
             vector = search.with_part(vector, part, first)
-    tried = [part for part in parts if part.what in ("cov", "weights")]
-    tried += [Part("noise")] * (Part("noise") in parts and not within > 0)
+    tried = [part for part in parts if part.what in ("cov", "weights", "number")]
+    tried += [part for part in parts if part.what == "noise" and not within > 0]
     point = search.at(vector)
     for part in tried:
         point = _best_multiple(search, point, part)
     for part, place in search.places.items():
-        if part.what != "mean":
+        if part.what not in ("mean", "number"):
             scales[place] = np.abs(point.vector[place]).max()
     return search, point, scales
 
@@ -191,18 +208,21 @@ def _least_squares(search: Search) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _best_multiple(search: Search, point: Point, part: Part) -> Point:
-    """The best of several multiples of one unit, or of the declared weights."""
+    """The best of several multiples of one unit, or of the declared weights; numbers take steps."""
     declared = search.shaped(search.declared, part)
-    one = _one_unit(declared) if part.is_spread else declared
-    multiples = _TRIED if part.is_spread else _TRIED_WEIGHTS
-    points = [search.at(search.with_part(point.vector, part, m * one)) for m in multiples]
-    finite = [tried for tried in points if np.isfinite(tried.loss)]
+    if part.what == "number":
+        tried = [declared + step for step in _STEPS]
+    else:
+        one = _one_unit(declared) if part.is_spread else declared
+        tried = [m * one for m in (_TRIED if part.is_spread else _TRIED_WEIGHTS)]
+    points = [search.at(search.with_part(point.vector, part, numbers)) for numbers in tried]
+    finite = [found for found in points if np.isfinite(found.loss)]
     if not finite:
         return point
-    losses = [tried.loss for tried in finite]
+    losses = [found.loss for found in finite]
     if max(losses) - min(losses) < _NOTHING:
         return search.at(search.with_part(point.vector, part, declared))
-    return min([*finite, point], key=lambda tried: tried.loss)
+    return min([*finite, point], key=lambda found: found.loss)
 
 
 # The ascent --------------------------------------------------------------------------------------
@@ -305,6 +325,26 @@ def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
     return point, zero, free
 
 
+def at_limits(search: Search, point: Point) -> tuple[list[str], list[str]]:
+    """What is best at an end of the real line, and what may be anywhere on it: their names."""
+    ends, free = [], []
+    for part in search.places:
+        shaped = search.shaped(point.vector, part) if part.what == "number" else np.zeros(0)
+        numbers = np.clip(shaped.ravel(), -FAR, FAR)  # nothing changes further out
+        for i in range(min(numbers.size, _MOST_LOOKED_AT)):
+            step = np.zeros(numbers.size)
+            step[i] = np.copysign(max(_STEPS[-1], abs(numbers[i]) / 2), numbers[i])
+            on, back = (
+                search.at(search.with_part(point.vector, part, numbers + sign * step)).loss
+                for sign in (1, -1)
+            )
+            if on < point.loss + FLAT and back < point.loss + FLAT:
+                free.append(part.name)
+            elif on < point.loss + _NOTHING or back < point.loss + _NOTHING:
+                ends.append(part.name)
+    return ends, free
+
+
 def _components(search: Search) -> list[tuple[Part, np.ndarray]]:
     """Every spread, by component of the vectors: which of its free numbers belong to it."""
     dim, components = len(search.numbers.units), []
@@ -314,6 +354,8 @@ def _components(search: Search) -> list[tuple[Part, np.ndarray]]:
             row = np.arange(shape[0] if len(shape) == 1 else shape[-2] if shape else 1) % dim
             for j in range(dim if shape else 1):
                 mask = row == j
+                if not mask.any():
+                    continue
                 mask = mask[:, None] if len(shape) > 1 else mask if shape else mask[0]
                 components.append((part, np.broadcast_to(mask, shape)))
     return components
@@ -336,7 +378,8 @@ def on_a_ridge(search: Search, point: Point, skip: list[str]) -> list[str]:
 
     By the curvature of the evidence in the logarithms of all parts as wholes.
     """
-    parts = [p for p in search.places if p.what != "mean" and p.name not in skip]
+    parts = [p for p in search.places if p.what in ("cov", "noise", "weights")]
+    parts = [p for p in parts if p.name not in skip]
     step, columns = 1e-4, []
 
     def along(at: Point) -> np.ndarray:
