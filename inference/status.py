@@ -80,9 +80,10 @@ _SENTENCES = {
     Trouble.NOISY: "the evidence lower bound is too noisy to tell: lower learning_rate, or use more "
     "particles",
     Trouble.NOT_FINITE: "means, covariances or the evidence are not finite: check the model and the data",
-    Trouble.UNDETERMINED: "the data leave a variance free: it could as well be zero or infinite",
+    Trouble.UNDETERMINED: "the data leave a variance or another number free: it could be anything",
     Trouble.AT_ZERO: "{n} covariances have a variance or a direction that is zero where the evidence is "
-    "highest: the smallest number stands for it; a simpler model explains the data as well",
+    "highest, or a number at its limit: the nearest one stands for it; a simpler model explains the data "
+    "as well",
     Trouble.WIDENED: "a fitted covariance is closer to singular than this precision can hold, and was "
     "widened: rescale the contexts, or use float64",
     Trouble.STEP_LIMIT: "stopped at max_steps before the evidence had converged: raise max_steps",

@@ -27,7 +27,7 @@ class Obstacle(Enum):
 
 
 # Numbers that `Collapsed` mixes over, where they are few.
-_LEARNED = (Obstacle.SCALE, Obstacle.WEIGHTS)
+_LEARNED = (Obstacle.MEAN, Obstacle.SCALE, Obstacle.COV, Obstacle.KERNEL, Obstacle.WEIGHTS)
 
 
 class NotExact(str):
@@ -68,7 +68,7 @@ def find_obstacle(levels: "Sequence[Level]", reward: Reward) -> NotExact | None:
     if broken:
         level, obstacle = broken[0]
         cause = f"level '{level.name}' {level.why_not_linear_gaussian}"
-        learned = all(found in _LEARNED for _, found in broken)
+        learned = all(found in _LEARNED and each.link is None for each, found in broken)
         return NotExact(cause, obstacle, fits_laplace, learned)
     if learned_noise:
         return NotExact(Obstacle.NOISE.value, Obstacle.NOISE, fits_laplace, True)

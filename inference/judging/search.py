@@ -329,14 +329,17 @@ def at_limits(search: Search, point: Point) -> tuple[list[str], list[str]]:
     """What is best at an end of the real line, and what may be anywhere on it: their names."""
     ends, free = [], []
     for part in search.places:
-        shaped = search.shaped(point.vector, part) if part.what == "number" else np.zeros(0)
-        numbers = np.clip(shaped.ravel(), -FAR, FAR)  # nothing changes further out
+        numbers = (
+            search.shaped(point.vector, part).ravel() if part.what == "number" else np.zeros(0)
+        )
         for i in range(min(numbers.size, _MOST_LOOKED_AT)):
-            step = np.zeros(numbers.size)
-            step[i] = np.copysign(max(_STEPS[-1], abs(numbers[i]) / 2), numbers[i])
+            further, nearer = numbers.copy(), numbers.copy()
+            at = np.clip(numbers[i], -FAR, FAR)  # nothing changes further out
+            step = np.copysign(max(_STEPS[-1], abs(at) / 2), at)
+            further[i], nearer[i] = numbers[i] + step, at - step
             on, back = (
-                search.at(search.with_part(point.vector, part, numbers + sign * step)).loss
-                for sign in (1, -1)
+                search.at(search.with_part(point.vector, part, tried)).loss
+                for tried in (further, nearer)
             )
             if on < point.loss + FLAT and back < point.loss + FLAT:
                 free.append(part.name)

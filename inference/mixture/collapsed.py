@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
+from numpyro.distributions import Distribution
 
 from ...models import Gaussian, Hierarchy, Level
 from ...models.arrays import as_count, is_concrete
@@ -311,7 +312,9 @@ def _rewards_kept(hierarchy: Hierarchy) -> KeptRewards:
 
 def _has_own_numbers(level: Level) -> bool:
     """Whether there are more numbers to learn where there are more vectors."""
-    return bool(level.learned_weights) or (level.scale is not None and len(level.scale.shape()) > 1)
+    has_own_scales = isinstance(level.scale, Distribution) and len(level.scale.shape()) > 1
+    has_own_means = level.learns_mean and level.has_own_means
+    return bool(level.learned_weights) or has_own_scales or has_own_means
 
 
 def _check_memory(backend: Collapsed) -> None:

@@ -241,7 +241,7 @@ def test_obstacles(obstacle, declared):
     why = model.why_not_exact
     assert why is not None
     assert why.obstacle is obstacle
-    assert why == f"level 'zone' {obstacle.value}: no closed form; use Nuts or Svi"
+    assert why == f"level 'zone' {obstacle.value}: no closed form; use Collapsed, Nuts or Svi"
 
 
 def test_a_gaussian_mean_has_a_closed_form_as_a_level():
