@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jax import Array
 
@@ -66,7 +66,7 @@ class ActionNames:
         self.open, self.capacity = np.flatnonzero(self.is_open), capacity
         open_places = np.zeros(capacity, bool)
         open_places[: len(self.is_open)] = self.is_open[:capacity]
-        self.all_open = jnp.asarray(open_places)
+        self.all_open = jax.device_put(open_places)  # compiles nothing, unlike `jnp.asarray`
 
     def __len__(self) -> int:
         """How many actions there have been, removed ones included."""

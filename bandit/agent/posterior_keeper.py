@@ -85,7 +85,8 @@ class PosteriorKeeper:
         """Continue with other programs, and policy and state in their shapes."""
         problem = programs.unpack_policy(policy).problem
         rows = _MAX_SCORES // padded_size(programs.num_actions) or 1
-        everything, nothing_begun, none_since = jnp.ones(programs.num_actions, bool), {}, []
+        everything = jax.device_put(np.ones(programs.num_actions, bool))  # compiles nothing
+        nothing_begun, none_since = {}, []
         good, packed_state = programs.copy_state(state), [state]
         is_compiled = programs.compiled.issuperset(SERVING)
         for preparation in self._begun.values():

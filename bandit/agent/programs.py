@@ -87,7 +87,8 @@ class Programs:
         self.update_while_sound = jit(self._update_while_sound)
 
     def compile(self, calls: Iterable[Call] = SERVING) -> None:
-        """Compile calls that were not compiled yet, without running them."""
+        """Compile calls that were not compiled yet, and what unpacks a policy, without running them."""
+        self.unpack_policy.lower(self.policy.packed()).compile()
         for call in calls:
             if call not in self.compiled:
                 getattr(self, call.program).lower(*self._arguments(call)).compile()
