@@ -12,6 +12,7 @@ from .judging.comparison import Comparison, compare
 from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
 from .judging.evidence import log_evidence
 from .mixture.collapsed import Collapsed
+from .mixture.hierarchies import HierarchyComparison, Mixture, compare_hierarchies
 from .plots.posterior import plot_forest, plot_learning
 from .programs.by_hand import Program
 from .programs.nuts import Nuts
@@ -30,7 +31,9 @@ __all__ = [
     "EmpiricalBayes",
     "ExpectationPropagation",
     "Factored",
+    "HierarchyComparison",
     "Laplace",
+    "Mixture",
     "Nuts",
     "Posterior",
     "Program",
@@ -41,6 +44,7 @@ __all__ = [
     "best_backend",
     "calibrate",
     "compare",
+    "compare_hierarchies",
     "empirical_bayes",
     "log_evidence",
     "over_devices",

@@ -46,16 +46,22 @@ class Bound(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The claim that one policy has less regret than another.
+    """The claim that one policy has less regret than another, or than so many times as much as another.
 
     Example:
         >>> from mixts.bandit.experiments import Claim
-        >>> Claim("meTS", "LinTS").higher
-        'LinTS'
+        >>> Claim("meTS", "LinTS").higher, Claim("fast", "exact", times=1.05).limit
+        ('LinTS', '1.05 times exact')
     """
 
     lower: str
     higher: str
+    times: float = 1.0
+
+    @property
+    def limit(self) -> str:
+        """What the regret is claimed to be below, in words."""
+        return self.higher if self.times == 1 else f"{self.times:g} times {self.higher}"
 
 
 def lower(better: Iterable[str], worse: Iterable[str]) -> tuple[Claim, ...]:
@@ -66,7 +72,7 @@ def lower(better: Iterable[str], worse: Iterable[str]) -> tuple[Claim, ...]:
         >>> [claim.higher for claim in lower(["meTS"], ["LinTS", "HierTS"])]
         ['LinTS', 'HierTS']
     """
-    return tuple(Claim(*pair) for pair in product(better, worse))
+    return tuple(Claim(low, high) for low, high in product(better, worse))
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ class Panel:
 
     def __post_init__(self):
         lines = {*self.policies, *self.bounds}
-        unknown = [name for claim in self.claims for name in claim if name not in lines]
+        unknown = [name for claim in self.claims for name in claim[:2] if name not in lines]
         if unknown:
             raise ValueError(
                 f"panel '{self.name}': a claim names '{unknown[0]}'; expected one of its policies and "

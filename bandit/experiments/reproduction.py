@@ -18,6 +18,7 @@ from .paper import paper_figures
 from .pieces import Piece, Store, pieces_of
 from .record import Figure, Size
 from .result import Result, load_result
+from .unknown_scales import unknown_scales
 
 __all__ = ["all_figures", "reproduce"]
 
@@ -35,9 +36,8 @@ def all_figures(ratings: Path | None = None) -> dict[str, Figure]:
         >>> all_figures()["synthetic"].source
         'Figure 2'
     """
-    return {
-        figure.name: figure for figure in (*paper_figures(ratings), *beyond_figures(), deep_trees())
-    }
+    others = *beyond_figures(), deep_trees(), unknown_scales()
+    return {figure.name: figure for figure in (*paper_figures(ratings), *others)}
 
 
 def reproduce(

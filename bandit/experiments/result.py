@@ -66,7 +66,7 @@ class Ordering(NamedTuple):
     Attributes:
         panel: the panel's title.
         lower: the policy that is claimed to have less regret.
-        higher: the other policy.
+        higher: the other policy, or so many times its regret.
         ratio: mean total regret of the higher over that of the lower.
         difference: mean over runs of the higher's total minus the lower's.
         se: standard error of that mean.
@@ -217,11 +217,11 @@ def _bounds(panel: Panel, size: Size) -> dict[str, Line]:
 
 
 def _ordering(panel: Panel, claim: Claim, lines: Mapping[str, Line]) -> Ordering:
-    low, high = lines[claim.lower].totals, lines[claim.higher].totals
+    low, high = lines[claim.lower].totals, claim.times * lines[claim.higher].totals
     difference, error = float((high - low).mean()), float(standard_error(high - low))
     verdict: Verdict = "holds" if difference > 0 else "differs"
     if not abs(difference) > CERTAIN * error:
         verdict = "too close to tell"
     with np.errstate(divide="ignore", invalid="ignore"):  # few rounds may have no regret at all
         ratio = float(high.mean() / low.mean())
-    return Ordering(panel.title, *claim, ratio, difference, error, verdict)
+    return Ordering(panel.title, claim.lower, claim.limit, ratio, difference, error, verdict)

@@ -213,7 +213,12 @@ def _solved(A: Array, e: Array) -> tuple[Array, Array, Array, Array, Array]:
 
 
 def _weighed(A: Array, C: Array) -> Float[Array, "m N"]:
-    """`(I + A A')^{-1} A`, which is `A (I + A' A)^{-1}`."""
+    """`(I + A A')^{-1} A`, which is `A (I + A' A)^{-1}`.
+
+    By the inverse of the factor, whose singular values are one at least: a triangular solve for as many
+    columns as there are actions would be spread over threads, which wait for one another.
+    """
+    inverse = solve_triangular(C, jnp.eye(len(C), dtype=C.dtype))
     if A.shape[0] > A.shape[1]:
-        return solve_triangular(C, solve_triangular(C, A.T, trans=1)).T
-    return solve_triangular(C, solve_triangular(C, A, trans=1))
+        return A @ (inverse @ inverse.T)
+    return inverse @ (inverse.T @ A)

@@ -5,6 +5,7 @@ as few dimensions as there are unknown numbers: funnels between scales and vecto
 numbers have to find their way through, are integrated out.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,12 +15,15 @@ from jax import Array
 from jaxtyping import Float
 
 from ...models.declaration import Declaration
+from ..compiling import jit_loop
 from ..programs.chains import advance, begin_chains
 from .numbers import Position, flat
-from .particles import as_rows, resampled
+from .particles import as_rows, moved, resampled
 from .population import CollapsedState, Mixing, Particles
 
-__all__ = ["ChainOptions", "EvidenceTarget", "Sampled", "sampled"]
+__all__ = ["ChainOptions", "EvidenceTarget", "Sampled", "sampled", "walked"]
+
+_STEPS = 2  # from one kept position of a particle to the next: a proposal of either kind
 
 
 class ChainOptions(NamedTuple):
@@ -79,6 +83,40 @@ def sampled(mixing: Mixing, options: ChainOptions, key: Array, state: CollapsedS
     stuck = ~jnp.isfinite(chains.potential_energy) | (chains.mean_accept_prob < 0.1)
     counts = run.divergences, run.saturated, run.transitions, stuck
     return Sampled(kept, *(part.sum(dtype=jnp.int32) for part in counts))
+
+
+def walked(mixing: Mixing, options: ChainOptions, key: Array, state: CollapsedState) -> Sampled:
+    """As many positions as `sampled` gives, by moves of the particles alone.
+
+    For rewards that are not Gaussian, whose messages are matched in a loop that has no gradient backwards.
+    """
+    total = options.chains * options.samples
+    positions, accepted = _walk(mixing, key, state, count=total)
+    none = jnp.zeros((), jnp.int32)
+    return Sampled(positions, none, none, none, jnp.asarray(accepted < 0.02, jnp.int32))
+
+
+@partial(jit_loop, static_argnames="count")
+def _walk(
+    mixing: Mixing, key: Array, state: CollapsedState, *, count: int
+) -> tuple[Position, Float[Array, ""]]:
+    """`count` positions, in the order of time, and the share of proposals that were accepted."""
+    rows, back = flat(state.particles.positions)
+    M = len(rows)
+    rounds = -(-count // M)
+    weights, even = state.particles.log_weights, jnp.full(M, -jnp.log(M))
+
+    def target(row: Array) -> tuple[Array, Any]:
+        return mixing.log_target(back(row), state.kept), ()
+
+    def one(now: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Any]:
+        after = moved(key, *now, target, _STEPS)
+        return (after.positions, even), (after.positions, after.accepted)
+
+    keys = jax.random.split(key, rounds)
+    _, (path, accepted) = jax.lax.scan(one, (rows, weights), keys)
+    kept = path.reshape(rounds * M, -1)[:count]
+    return jax.vmap(back)(kept), accepted.mean() / (M * _STEPS)
 
 
 @jax.jit(static_argnames="chains")

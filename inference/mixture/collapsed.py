@@ -18,13 +18,14 @@ from ...models.exactness import Obstacle
 from ...models.messages import listed, short
 from ..backend import Backend, Posterior
 from ..compiling import jit_loop
-from ..gaussian.closed_form import check_hierarchy
+from ..gaussian.closed_form import ClosedForm, check_hierarchy
+from ..gaussian.expectation_propagation import ExpectationPropagation
 from ..gaussian.forgetting import as_factor
 from ..observation import as_context, many_observations, one_observation
 from ..programs.mixing import num_correlated, num_unmixed
 from ..progress import reported
 from ..status import Status, Trouble, warn_of_trouble
-from .chains import ChainOptions, Sampled, sampled
+from .chains import ChainOptions, Sampled, sampled, walked
 from .draws import all_drawn, drawn, drawn_scores, evenly_chosen, moments, scores_of
 from .numbers import Numbers, Position, flat, number_of
 from .particles import as_rows
@@ -34,7 +35,7 @@ from .rewards_kept import KeptRewards, KeptRows, KeptSums
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Collapsed", "why_not_collapsed"]
+__all__ = ["Collapsed", "backend_for", "why_not_collapsed"]
 
 # Unknown numbers that particles can stand for. Learned weights may be thousands.
 _MOST_NUMBERS = 64
@@ -53,7 +54,8 @@ class Collapsed(Backend[CollapsedState]):
       resampled and moved by Metropolis-Hastings on the evidence (iterated batch importance sampling,
       Chopin 2002), and their posteriors made anew from what is kept of the rewards. That happens
       O(log n) times in n rounds.
-    - `posterior`: NUTS over the unknown numbers alone, and exact draws of all vectors given each draw.
+    - `posterior`: NUTS over the unknown numbers alone, or moves of the particles where rewards are not
+      Gaussian, and exact draws of all vectors given each draw.
 
     Of Gaussian rewards sums are kept, which do not grow. Of others all rows are, as messages that stand for
     rewards have to be matched anew for each value of the numbers.
@@ -80,7 +82,7 @@ class Collapsed(Backend[CollapsedState]):
     hierarchy: Hierarchy
     _: KW_ONLY
     particles: int = eqx.field(default=256, static=True)
-    moves: int = eqx.field(default=4, static=True)
+    moves: int = eqx.field(default=3, static=True)
     chains: int = eqx.field(default=4, static=True)
     warmup: int = eqx.field(default=300, static=True)
     samples: int = eqx.field(default=500, static=True)
@@ -209,12 +211,14 @@ class Collapsed(Backend[CollapsedState]):
     def posterior(self, state: CollapsedState) -> Posterior:
         """Moments over chains of the unknown numbers, each with the exact posterior given it.
 
+        Where rewards are not Gaussian, further moves of the particles take the place of NUTS.
         Its state holds `chains` times `samples` particles of equal weight, chain by chain. Warns, with a
         `TroubleWarning`, where its status is not ok.
         """
         options = ChainOptions(self.chains, self.warmup, self.samples, self.target_accept)
         key = jax.random.fold_in(state.particles.key, 1)
-        after = _with_chains(state, sampled(self.mixing, options, key, state))
+        draw = sampled if isinstance(self.hierarchy.reward, Gaussian) else walked
+        after = _with_chains(state, draw(self.mixing, options, key, state))
         mean, cov = _moments(self, after)
         names = [level.name for level in self.hierarchy.levels]
         mean, cov = ({name: part[name] for name in names} for part in (mean, cov))
@@ -304,6 +308,15 @@ def why_not_collapsed(hierarchy: Hierarchy) -> str:
     if left is None or left.obstacle is Obstacle.REWARD:
         return ""
     return f"given its unknown numbers, {left.cause}: no closed form; use Nuts or Svi"
+
+
+def backend_for(hierarchy: Hierarchy, particles: int) -> Backend[Any]:
+    """The backend that has the evidence of a hierarchy: particles are of its unknown numbers."""
+    if hierarchy.unknowns.laws:
+        return Collapsed(hierarchy, particles=particles)
+    if isinstance(hierarchy.reward, Gaussian):
+        return ClosedForm(hierarchy)
+    return ExpectationPropagation(hierarchy)
 
 
 def _rewards_kept(hierarchy: Hierarchy) -> KeptRewards:

@@ -201,8 +201,12 @@ class Mixing(eqx.Module):
         """
         least = _LEAST * len(particles.log_weights)
 
+        # In a loop of two, as the evidence takes long to compile.
+        both = jax.tree.map(lambda old, new: jnp.stack([old, new]), before, after)
+
         def evidences(position: Position) -> tuple[Array, Array]:
-            return self.log_evidence(position, before), self.log_evidence(position, after)
+            found = jax.lax.map(lambda kept: self.log_evidence(position, kept), both)
+            return found[0], found[1]
 
         def share(now: Particles, gain: Array, left: Array) -> Array:
             return bridge(now.log_weights, gain, left, least)
