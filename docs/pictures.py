@@ -1,18 +1,20 @@
-"""Draw the pictures of the documentation: run the code of `gallery.md`, which saves them."""
+"""Draw the pictures of the documentation: run the code of the pages that save them."""
 
 import os
 import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PAGES = ("gallery.md", "how-to/structured-priors.md")
 
 
 def main() -> None:
-    """Run every Python block of the gallery in `docs/pictures`."""
-    text = HERE.joinpath("gallery.md").read_text(encoding="utf-8")
+    """Run every Python block of these pages in `docs/pictures`."""
     os.chdir(HERE / "pictures")
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, "gallery.md", "exec"), {"__name__": "gallery"})
+    for page in PAGES:
+        text = HERE.joinpath(page).read_text(encoding="utf-8")
+        for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+            exec(compile(block, page, "exec"), {"__name__": "page"})
 
 
 if __name__ == "__main__":
