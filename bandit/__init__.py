@@ -49,10 +49,12 @@ from .problems.catalogues import DrugProblem, SlateProblem
 from .problems.contexts import Box, Contexts, Drawn, Sphere, Table
 from .problems.environment import Environment, HierarchyProblem, Instance, Problem
 from .problems.movielens import MovieLensProblem
+from .problems.ratings import movielens_tables
 from .problems.synthetic import SyntheticProblem
 from .simulation.loop import simulate
 from .simulation.results import Played, Simulation
 from .simulation.run import instance_of_run, told_truth
+from .tables.fit import Fit, fit
 
 __all__ = [
     "GLMTS",
@@ -78,6 +80,7 @@ __all__ = [
     "EpsilonGreedy",
     "Estimate",
     "ExpiredDecision",
+    "Fit",
     "FolderInUse",
     "Greedy",
     "HierTS",
@@ -116,7 +119,9 @@ __all__ = [
     "best_action",
     "choice_probabilities",
     "compile_cache",
+    "fit",
     "instance_of_run",
+    "movielens_tables",
     "off_policy_value",
     "posterior_value",
     "regret_bound",

@@ -10,20 +10,20 @@ from ...inference.progress import task
 from ...models.messages import short
 from ..policies.policy import Policy
 from .action_names import Position
-from .changing_agent import ChangingAgent
 from .decisions import AgentError, Decision, Decisions, Label
 from .evidence_clock import as_clock
 from .growth import patiently
 from .inputs import are_many, as_id, as_ids, as_log, as_size
 from .migration import check_all_are_kept, learn_again, moved_state
 from .node_names import NewNodes
+from .rows import RowAgent, as_catalogue
 from .state import checked_settings, first_state
 from .storage.durable import recorded
 
 __all__ = ["Agent"]
 
 
-class Agent(ChangingAgent):
+class Agent(RowAgent):
     """A policy with a memory: one object that threads can share.
 
     `act` chooses an action and returns a `Decision` with an id. Its reward is given by that id, once,
@@ -56,6 +56,8 @@ class Agent(ChangingAgent):
         posterior: a state of the policy to start from, such as `policy.condition` or the `condition` of
             its backend returns; by default the prior.
         data: `Data` to start from, conditioned on at once; it names actions by their numbers.
+        catalogue: if given, what the policy's hierarchy was made of: contexts may then be rows of tables,
+            such as a visitor as a dict, and new actions come as rows (`add_items`).
 
     Example:
         >>> from mixts.bandit import LinTS
@@ -81,6 +83,7 @@ class Agent(ChangingAgent):
         clock: Callable[[], float] = time.time,
         posterior: Any = None,
         data: Any = None,
+        catalogue: Any = None,
     ):
         if not isinstance(policy, Policy):
             raise TypeError(
@@ -89,6 +92,7 @@ class Agent(ChangingAgent):
             )
         settings = checked_settings(keep, propensity_draws, forget, forget_every, half_life)
         self.start(first_state(policy, seed, labels, settings, posterior), as_clock(clock))
+        self.speak(as_catalogue(catalogue, policy.problem))
         if data is not None:
             observed = as_log(data, policy)
             patiently(lambda: self.engine.reserve(len(observed[2])))

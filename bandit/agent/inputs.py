@@ -1,6 +1,6 @@
 """What callers give to an agent, converted and checked, quickly: every decision passes here."""
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from math import inf, isfinite
 from typing import Any
 
@@ -50,6 +50,8 @@ class Checks:
         if not isinstance(self.family, Gaussian):
             self._support = self.family.support()
         self._check_takes_exposure = policy.check_takes_exposure
+        # What reads contexts that are rows of tables, if anything does.
+        self.encode: Callable[[Any], Any] | None = None
 
     def context(self, context: Any, names: ActionNames) -> np.ndarray:
         """One context: (d,), or (K, d) with a row for each open action."""
@@ -57,6 +59,9 @@ class Checks:
         is_usual = type(context) is np.ndarray and context.dtype is self.dtype
         if is_usual and context.shape == self._shared and isfinite(context.dot(context)):
             return context
+        if self.encode is not None:
+            context = self.encode(context)
+            context = context[0] if np.shape(context) == (1, self.dim) else context
         x, K = self._in_order(names.in_order(context), "context"), len(names.open)
         if x.shape != self._shared and x.shape != (K, self.dim):
             raise AgentError(
@@ -67,6 +72,7 @@ class Checks:
 
     def contexts(self, contexts: Any, names: ActionNames) -> np.ndarray:
         """Many contexts: (n, d), or (n, K, d) with a row for each open action."""
+        contexts = contexts if self.encode is None else self.encode(contexts)
         x, K = self._in_order(contexts, "contexts"), len(names.open)
         if not x.size or x.shape[1:] not in ((self.dim,), (K, self.dim)):
             raise AgentError(

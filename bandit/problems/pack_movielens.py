@@ -23,7 +23,7 @@ def pack(folder: Path, target: Path = SHIPPED) -> None:
     """Write `target` from `ratings.csv` and `movies.csv` of a folder.
 
     Arrays: `user` and `half_stars` of each rating, `movie` as a position in `movie_ids`, and `titles`
-    as UTF-8 with a line for each movie.
+    and `genres` as UTF-8 with a line for each movie.
     """
     ratings = pd.read_csv(folder / "ratings.csv")
     ratings = ratings[ratings["timestamp"] < _END]
@@ -42,8 +42,13 @@ def pack(folder: Path, target: Path = SHIPPED) -> None:
         movie=movie.astype(np.uint16),
         half_stars=(2 * ratings["rating"]).round().to_numpy(np.uint8),
         movie_ids=movie_ids.astype(np.uint32),
-        titles=np.frombuffer("\n".join(movies["title"][movie_ids]).encode(), np.uint8),
+        titles=_as_bytes(movies.loc[movie_ids, "title"].to_list()),
+        genres=_as_bytes(movies.loc[movie_ids, "genres"].to_list()),
     )
+
+
+def _as_bytes(texts: list[str]) -> np.ndarray:
+    return np.frombuffer("\n".join(texts).encode(), np.uint8)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,17 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["SHIPPED", "Ratings", "as_ratings", "read_ratings", "shipped_ratings"]
+__all__ = [
+    "SHIPPED",
+    "Ratings",
+    "as_ratings",
+    "movielens_tables",
+    "read_ratings",
+    "shipped_ratings",
+]
 
 SHIPPED = Path(__file__).parent / "data" / "ml-latest-small.npz"
+_ARRAYS = ("user", "movie", "half_stars", "movie_ids", "titles", "genres")
 _LAST_ID = 2**53  # whole numbers up to here are exact in float64
 _MOST_SHOWN = 100  # letters of a wrong line: if the file is not text, it may be as long as the file
 _COLUMNS = {
@@ -73,20 +81,53 @@ def read_ratings(path: Any) -> Ratings:
     return as_ratings(users, movies, np.array(list(stars.values())), titles)
 
 
+def movielens_tables() -> tuple[Any, Any]:
+    """The shipped ml-latest-small as GroupLens' two tables, without the times: movies and ratings.
+
+    Movies have the columns `movieId`, `title` and `genres` ("Comedy|Drama"), ratings `userId`, `movieId`
+    and `rating`.
+
+    Example:
+        >>> movies, ratings = movielens_tables()
+        >>> movies["genres"][0], len(ratings)
+        ('Adventure|Animation|Children|Comedy|Fantasy', 100836)
+    """
+    import pandas as pd
+
+    shipped = _shipped()
+    ids = shipped["movie_ids"].astype(int)
+    texts = {name: bytes(shipped[name]).decode().split("\n") for name in ("titles", "genres")}
+    movies = {"movieId": ids, "title": texts["titles"], "genres": texts["genres"]}
+    ratings = {
+        "userId": shipped["user"].astype(int),
+        "movieId": ids[shipped["movie"]],
+        "rating": shipped["half_stars"] / 2,
+    }
+    return pd.DataFrame(movies), pd.DataFrame(ratings)
+
+
 def shipped_ratings() -> Ratings:
     """ml-latest-small: 100,836 ratings of 9,724 movies by 610 users."""
+    shipped = _shipped()
+    movie_ids = shipped["movie_ids"]
+    names = bytes(shipped["titles"]).decode().split("\n")
+    titles = dict(zip(movie_ids.tolist(), names, strict=True))
+    movies = movie_ids[shipped["movie"]].astype(int)
+    return as_ratings(shipped["user"].astype(int), movies, shipped["half_stars"] / 2, titles)
+
+
+def _shipped() -> dict[str, np.ndarray]:
+    """The arrays that come with mixts."""
     try:
         with SHIPPED.open("rb") as stream, np.load(stream) as data:
-            user, movie, half_stars = data["user"], data["movie"], data["half_stars"]
-            movie_ids = data["movie_ids"]
-            names = bytes(data["titles"]).decode().split("\n")
+            shipped = {name: data[name] for name in _ARRAYS}
+            bytes(shipped["titles"]).decode()
+            return shipped
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise OSError(
             f"the ratings shipped with mixts cannot be read from {SHIPPED}: {error}; install mixts "
             "again, or give the path of a MovieLens data set"
         ) from error
-    titles = dict(zip(movie_ids.tolist(), names, strict=True))
-    return as_ratings(user.astype(int), movie_ids[movie].astype(int), half_stars / 2, titles)
 
 
 def as_ratings(

@@ -7,15 +7,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float, Int
 
-from ..arrays import is_concrete
 from ..level import Level
-from ..rewards import Gaussian, Reward
 from ..weights import Sparse
 from .crossed import Crossed
 from .nested import Nested
 from .numeric import Numeric
 
-__all__ = ["ALL", "Parts", "action_weights", "highest", "levels_of", "unit_of"]
+__all__ = ["ALL", "Parts", "action_weights", "highest", "levels_of"]
 
 ALL = "all"  # the label of what all actions have in common
 
@@ -68,18 +66,19 @@ def highest(parts: Parts) -> str:
     return parts.action
 
 
-def levels_of(parts: Parts, reward: Reward, laws: Mapping[str, Mapping[str, Any]]) -> list[Level]:
+def levels_of(
+    parts: Parts, unit: float, wide: float, laws: Mapping[str, Mapping[str, Any]]
+) -> list[Level]:
     """The levels, with a learned scale where `laws` says nothing else.
 
     Args:
         parts: what the items were found to be.
-        reward: of which the noise is the unit of the scales.
+        unit: of the prior of a scale.
+        wide: the variance of what all have in common.
         laws: level's name -> arguments of `Level`: mean, cov, scale, ...
     """
-    unit = unit_of(reward)
     levels = []
     if parts.common:
-        wide = 100.0 * unit**2 if isinstance(reward, Gaussian) else 4.0
         given = laws.get("common", {})
         law = {"cov": wide} if not {"cov", "scale"} & set(given) else {}
         levels.append(Level("common", 1, labels=[ALL], **law, **given))
@@ -118,14 +117,6 @@ def action_weights(parts: Parts) -> dict[str, Any]:
     if parts.below_common == parts.action:
         weights["common"] = _ones(len(parts.labels))
     return weights
-
-
-def unit_of(reward: Reward) -> float:
-    """What scales are measured in: the noise of Gaussian rewards, where it is known, else one."""
-    noise: Any = getattr(reward, "noise", 1.0)
-    if not isinstance(reward, Gaussian) or isinstance(noise, dist.Distribution):
-        return 1.0
-    return float(noise) if is_concrete(noise) else 1.0
 
 
 def _ones(count: int) -> Sparse:

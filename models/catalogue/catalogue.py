@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Float, Int
 from numpyro.distributions import Distribution
 
+from ..arrays import as_positive
 from ..data import Data
 from ..hierarchy import Hierarchy
 from ..messages import listed, short
@@ -71,7 +73,10 @@ class Catalogue:
             fitted transformer of scikit-learn. By default all visitors are alike.
         visitors: the table that the encoding of contexts is learned from: it needs to hold every
             category there is. Without it `learned_from` says it later.
-        reward: the family of rewards, by default `Gaussian(1.0)`.
+        reward: the family of rewards, by default Gaussian with a noise that is learned.
+        unit: what rewards differ by, about: what is learned is HalfNormal(unit), and the variance of
+            "common" is 100 unit² (or 4, where rewards are not Gaussian). By default the noise of Gaussian
+            rewards, where it is known, and else 1; `fit` takes the log's own.
         several: whether several labels of an item are averaged ("average") or added ("sum"); by level
             in a dict. Weights in a cell are taken as they are.
         separator: of several labels in a text; None where a text is one label. By level in a dict.
@@ -82,9 +87,9 @@ class Catalogue:
             fixed effects. It is the parent of the tree's top, or of the actions.
         means: level's name -> prior mean, as in `Level`.
         covs: level's name -> known covariance, or one for all levels but "common"; "common" has a wide
-            one by default (100 noise², or 4 where rewards are not Gaussian).
+            one by default (see unit).
         scales: level's name -> distribution of an unknown standard deviation, or one for all levels but
-            "common". By default HalfNormal(noise), or HalfNormal(1) where the noise is not known.
+            "common". By default HalfNormal(unit).
 
     Attributes:
         action_column: the column of the items' labels.
@@ -92,7 +97,8 @@ class Catalogue:
         encoding: rows to contexts; None as long as it is not learned.
         labels: of the items.
         parts: what the items were found to be.
-        reward: the family of rewards.
+        reward_given: the family of rewards as it was given, or None.
+        unit: see there.
 
     Example:
         >>> import pandas as pd
@@ -113,6 +119,7 @@ class Catalogue:
         contexts: Any = None,
         visitors: Any = None,
         reward: Reward | None = None,
+        unit: float | None = None,
         several: Any = "average",
         separator: Any = "|",
         missing: Any = "error",
@@ -130,11 +137,12 @@ class Catalogue:
             raise TypeError(f"Catalogue common: got {short(common)}; expected True or False")
         self.choices = as_choices(action, crossed, nested, numeric, common)
         self.action_column = self.choices.action[1]
-        self.reward = Gaussian() if reward is None else reward
-        if not isinstance(self.reward, Reward):
+        if reward is not None and not isinstance(reward, Reward):
             raise TypeError(
                 f"Catalogue reward: got {short(reward)}; expected a reward family, such as Bernoulli()"
             )
+        self.unit = None if unit is None else float(as_positive(unit, "Catalogue unit"))
+        self.reward_given = reward
         options = _Options(several, separator, missing, self.choices)
         self.parts = _learned(table, self.choices, options, common)
         self.labels = self.parts.labels
@@ -147,8 +155,17 @@ class Catalogue:
     def hierarchy(self) -> Hierarchy:
         """The declaration: levels with labels, scales learned unless they are given."""
         components = self._encoding().components
-        levels = levels_of(self.parts, self.reward, self.laws)
+        unit = _unit(self.reward_given) if self.unit is None else self.unit
+        wide = 100.0 * unit**2 if isinstance(self.reward, Gaussian) else 4.0
+        levels = levels_of(self.parts, unit, wide, self.laws)
         return Hierarchy(levels, self.reward, len(components), components=components)
+
+    @property
+    def reward(self) -> Reward:
+        """The family of rewards."""
+        if self.reward_given is not None:
+            return self.reward_given
+        return Gaussian(dist.HalfNormal(1.0 if self.unit is None else self.unit))
 
     def contexts(self, frame: Any) -> Float[np.ndarray, "n d"]:
         """The contexts of the rows of a table, or of one visitor as a dict; always by the same encoding.
@@ -208,15 +225,27 @@ class Catalogue:
             encoding=learn_encoding(self.contexts_from, as_table(visitors, "visitors"))
         )
 
-    def with_laws(self, laws: Mapping[str, Mapping[str, Any]], reward: Reward) -> "Catalogue":
-        """The same catalogue with other laws of its levels, and another family of rewards.
+    def changed(
+        self,
+        *,
+        laws: Mapping[str, Mapping[str, Any]] | None = None,
+        reward: Reward | None = None,
+        unit: float | None = None,
+    ) -> "Catalogue":
+        """The same items and contexts with other laws; what is not given stays.
 
         Args:
             laws: level's name -> arguments of `Level`: mean, cov, scale.
             reward: the family of rewards.
+            unit: of what is learned.
         """
-        check_levels(laws, self.parts.names, "laws")
-        return self._copied(laws={name: dict(law) for name, law in laws.items()}, reward=reward)
+        check_levels(laws or {}, self.parts.names, "laws")
+        own = self.laws if laws is None else {name: dict(law) for name, law in laws.items()}
+        return self._copied(
+            laws=own,
+            reward_given=self.reward_given if reward is None else reward,
+            unit=self.unit if unit is None else float(as_positive(unit, "Catalogue unit")),
+        )
 
     def weights(self, items: Any) -> dict[str, Any]:
         """The weights of new items on the levels right above the actions, for `Agent.add_actions`.
@@ -350,6 +379,14 @@ def _action_labels(table: Table, column: str) -> tuple[Hashable, ...]:
                 row, column, label, f"is the label of row {first} too; every item needs its own"
             )
     return tuple(labels)
+
+
+def _unit(reward: Reward | None) -> float:
+    """The noise of Gaussian rewards, where it is known, else one."""
+    noise: Any = getattr(reward, "noise", 1.0)
+    if not isinstance(reward, Gaussian) or isinstance(noise, Distribution):
+        return 1.0
+    return float(noise)
 
 
 def _as_laws(means: Any, covs: Any, scales: Any, names: list[str]) -> dict[str, dict[str, Any]]:
