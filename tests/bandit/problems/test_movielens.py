@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 from mistakes import as_a_user, cases, check_refused
-from mixts.bandit import LinTS, MovieLensProblem, ThompsonSampling, simulate
+from mixts.bandit import LinTS, MovieLensProblem, ThompsonSampling, movielens_tables, simulate
 from mixts.bandit.policies.baselines import prior_moments
 from mixts.bandit.problems import factorise
 from mixts.bandit.problems.factorise import Factors, cached_factors, factors_folder
@@ -72,18 +72,28 @@ def as_csv(folder: Path, extra: str = "") -> Path:
     """The shipped data in the form that GroupLens publishes them in."""
     ratings = shipped_ratings()
     with np.load(SHIPPED) as data:
-        names = bytes(data["titles"]).decode().split("\n")
+        names, genres = (bytes(data[part]).decode().split("\n") for part in ("titles", "genres"))
     columns = ratings.user_ids[ratings.user], ratings.movie_ids[ratings.movie], ratings.stars
     lines = [f"{u},{m},{s},964982703\n" for u, m, s in zip(*columns, strict=True)]
     (folder / "ratings.csv").write_text(
         "userId,movieId,rating,timestamp\n" + "".join(lines) + extra
     )
     titles = [
-        f'{number},"{title.replace(chr(34), 2 * chr(34))}",Drama\n'
-        for number, title in zip(ratings.movie_ids, names, strict=True)
+        f'{number},"{title.replace(chr(34), 2 * chr(34))}",{kinds}\n'
+        for number, title, kinds in zip(ratings.movie_ids, names, genres, strict=True)
     ]
     (folder / "movies.csv").write_text("movieId,title,genres\n" + "".join(titles), "utf-8")
     return folder
+
+
+def test_tables_are_those_of_the_ratings():
+    movies, rows = movielens_tables()
+    ratings = shipped_ratings()
+    np.testing.assert_array_equal(rows["movieId"], ratings.movie_ids[ratings.movie])
+    np.testing.assert_array_equal(rows["rating"], ratings.stars)
+    heat = movies[movies["title"] == "Heat (1995)"]
+    assert heat["genres"].item() == "Action|Crime|Thriller"
+    assert rows["movieId"].isin(movies["movieId"]).all()
 
 
 def test_packing_gives_what_is_shipped(tmp_path):

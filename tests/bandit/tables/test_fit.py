@@ -145,6 +145,7 @@ def test_maximised_numbers_are_in_the_units_of_the_log():
     assert "log evidence" in repr(fits[0])
 
 
+@pytest.mark.slow
 def test_learned_scales_and_clicks():
     log = LOG.assign(clicked=LOG["worn"] > 5.5)
     catalogue = Catalogue(SHOES, "shoe", nested="top", reward=Bernoulli())
