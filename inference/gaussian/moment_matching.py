@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float
 
 from ...models import Reward
 
-__all__ = ["Matched", "log_likelihood", "match_moments"]
+__all__ = ["Matched", "log_likelihood", "log_normaliser", "match_moments"]
 
 LogLikelihood = Callable[[Float[Array, "*any"]], Float[Array, "*any"]]
 
@@ -113,6 +113,19 @@ def match_moments(
     return _integrate(in_units, found.shift, jnp.sqrt(found.ratio))
 
 
+def log_normaliser(
+    density: LogLikelihood,
+    matched: Matched,
+    mean: Float[Array, "*n"],
+    variance: Float[Array, "*n"],
+) -> Float[Array, "*n"]:
+    """`log Z` again, with nodes around moments that are known: differentiable in what `density` holds."""
+    sd = jnp.sqrt(variance)
+    width = jnp.sqrt(matched.ratio)
+    _, terms = _terms(lambda z: density(mean + sd * z), matched.shift, width)
+    return jax.nn.logsumexp(terms, axis=0) + jnp.log(width / np.sqrt(np.pi))
+
+
 def _derivatives(density: LogLikelihood, z: Array) -> tuple[Array, Array]:
     """The first two derivatives of the log density of each reward."""
 
@@ -126,14 +139,7 @@ def _integrate(
     density: LogLikelihood, center: Float[Array, "*n"], width: Float[Array, "*n"]
 ) -> Matched:
     """The moments of the tilted densities, by nodes placed as for `N(center, width^2)`."""
-    points, weights = np.polynomial.hermite.hermgauss(_NODES)
-    shape = (_NODES, *[1] * center.ndim)
-    t = jnp.asarray(points.reshape(shape), center.dtype)
-    log_weights = jnp.asarray((np.log(weights) + points**2).reshape(shape), center.dtype)
-    z = center + np.sqrt(2) * width * t
-    terms = log_weights + density(z) - 0.5 * jnp.square(z)
-    # A node where the density of a reward is zero, or overflows, has no weight.
-    terms = jnp.where(jnp.isnan(terms), -jnp.inf, terms)
+    z, terms = _terms(density, center, width)
     highest = jnp.max(terms, axis=0)
     p = jnp.exp(terms - jnp.where(jnp.isfinite(highest), highest, 0.0))
     total = jnp.sum(p, axis=0)
@@ -153,6 +159,20 @@ def _integrate(
         jnp.where(says_little, 1 - shrink, ratio),
         jnp.where(says_little, shrink, 1 - ratio),
     )
+
+
+def _terms(
+    density: LogLikelihood, center: Float[Array, "*n"], width: Float[Array, "*n"]
+) -> tuple[Float[Array, "m *n"], Float[Array, "m *n"]]:
+    """Nodes placed as for `N(center, width^2)`, and the logarithms of what they add to the integral."""
+    points, weights = np.polynomial.hermite.hermgauss(_NODES)
+    shape = (_NODES, *[1] * center.ndim)
+    t = jnp.asarray(points.reshape(shape), center.dtype)
+    log_weights = jnp.asarray((np.log(weights) + points**2).reshape(shape), center.dtype)
+    z = center + np.sqrt(2) * width * t
+    terms = log_weights + density(z) - 0.5 * jnp.square(z)
+    # A node where the density of a reward is zero, or overflows, has no weight.
+    return z, jnp.where(jnp.isnan(terms), -jnp.inf, terms)
 
 
 class _Search(NamedTuple):

@@ -22,7 +22,7 @@ from .messages import GaussianState, RewardMessages, Seen, condition_on_rows, fi
 from .moment_matching import Matched, log_likelihood, match_moments
 from .square_roots import add_compensated
 
-__all__ = ["Messages", "MomentMessages"]
+__all__ = ["Messages", "MomentMessages", "log_density_of_messages"]
 
 _MOST_SWEEPS = 200
 _LEAST_VARIANCE = 1e-30  # of a predictor that is known, as in a context of zeros
@@ -134,6 +134,23 @@ class MomentMessages(RewardMessages):
         )
         return GaussianState(sweep.effects, sweep.actions, log_evidence, rounding, info)
 
+    def agree(
+        self, levels: Levels, state: GaussianState, seen: Seen
+    ) -> tuple[Array, Array, Array, Array, Matched, Array]:
+        """Messages that agree, as Gaussian rewards and their noise; cavities and tilted densities.
+
+        Last, whether they do agree.
+        """
+        _, before = _predictors(levels, state.effects, state.actions, seen)
+        sweep = self._sweeps(levels, state, seen)
+        # The messages of the last sweep are those of the posterior that it left.
+        effects, actions, _ = self._absorbed(levels, state, seen, before, sweep.messages)
+        mean, spread = _predictors(levels, effects, actions, seen)
+        cavity = self._cavity(sweep.messages, mean, spread, before)
+        rewards, noise = _as_observations(sweep.messages, before)
+        settled = ~sweep.broken & (sweep.far <= _tolerance(sweep.mean.dtype))
+        return rewards, noise, *cavity, self._match(seen, *cavity), settled
+
     def _match(self, seen: Seen, mean: Array, variance: Array) -> Matched:
         density = log_likelihood(self.reward, seen.reward, seen.exposure)
         return match_moments(density, mean, variance, is_log_concave=self.is_log_concave)
@@ -171,7 +188,8 @@ class MomentMessages(RewardMessages):
             mean, spread = _predictors(levels, effects, actions, seen)
             cavity = self._cavity(sweep.messages, mean, spread, variance)
             matched = self._match(seen, *cavity)
-            share = matched.log_normaliser - _log_density(sweep.messages, variance, *cavity)
+            rewards = _as_observations(sweep.messages, variance)
+            share = matched.log_normaliser - log_density_of_messages(*rewards, *cavity)
             evidence = log_density + jnp.sum(jnp.where(seen.valid, share, 0.0))
             step = (mean - sweep.mean) / jnp.sqrt(spread)
             wider = jnp.log(spread / sweep.variance)
@@ -284,13 +302,12 @@ def _as_observations(messages: Messages, variance: Float[Array, " n"]) -> tuple[
     return messages.information / precision, 1 / precision
 
 
-def _log_density(
-    messages: Messages, before: Float[Array, " n"], mean: Float[Array, " n"], variance: Array
+def log_density_of_messages(
+    rewards: Float[Array, " n"], noise: Float[Array, " n"], mean: Array, variance: Array
 ) -> Float[Array, " n"]:
     """The log density, under `N(mean, variance)`, of the Gaussian rewards that stand for messages."""
-    reward, noise = _as_observations(messages, before)
     total = variance + noise
-    return -0.5 * (jnp.log(jnp.abs(2 * jnp.pi * total)) + jnp.square(reward - mean) / total)
+    return -0.5 * (jnp.log(jnp.abs(2 * jnp.pi * total)) + jnp.square(rewards - mean) / total)
 
 
 def _predictor(

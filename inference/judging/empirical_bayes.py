@@ -10,11 +10,13 @@ import numpy as np
 from ...models import Data, Gaussian, Hierarchy
 from ...models.messages import short
 from ..gaussian.closed_form import check_linear_gaussian
+from ..gaussian.laplace import check_gaussian_levels
 from ..progress import task
 from ..status import Status, Trouble
 from .declared_unknowns import DeclaredUnknowns, start_values, unknown_parts
 from .free_numbers import with_values
 from .parts import all_parts, chosen_parts
+from .propagated_search import start_propagated
 from .search import FLAT, ascend, at_limits, at_zero, has_converged, on_a_ridge, start
 
 __all__ = ["EmpiricalBayes", "empirical_bayes"]
@@ -87,7 +89,8 @@ def empirical_bayes(
         3.0
 
     Args:
-        hierarchy: linear-Gaussian, given what it declares as unknown.
+        hierarchy: linear-Gaussian, given what it declares as unknown; or with rewards of another law that
+            is log-concave, where the evidence is that of expectation propagation.
         data: the observations.
         learn: what to learn: "noise", and "cov", "mean" and "weights" of all `levels` or, written
             "genre.cov", of one. Zero weights stay zero: missing arrows are structure. What is declared as
@@ -100,8 +103,9 @@ def empirical_bayes(
     """
     _check_arguments(hierarchy, prior)
     unknown = unknown_parts(hierarchy)
+    is_gaussian = isinstance(hierarchy.reward, Gaussian)
     if learn is None:
-        learn = () if unknown else ("cov", "noise")
+        learn = () if unknown else ("cov", "noise") if is_gaussian else ("cov",)
     chosen = chosen_parts(hierarchy, learn, levels) if learn or not unknown else ()
     parts = all_parts(hierarchy, unknown, chosen)
     if not isinstance(data, Data):
@@ -111,13 +115,15 @@ def empirical_bayes(
     # Values are not checked inside jit, where the evidence is computed: a wrong action would be ignored.
     hierarchy.observations(*data)
     # The search is for the rewards times the square roots of their exposures: see `weighed_rows`.
-    scales = 0.0 if data.exposure is None else 0.5 * float(np.log(data.exposure).sum())
+    exposure = data.exposure if is_gaussian else None
+    scales = 0.0 if exposure is None else 0.5 * float(np.log(exposure).sum())
     precision = max(float(jnp.finfo(jnp.result_type(float)).eps), 1e-12)
     saying = task("empirical_bayes: estimates to start from", shown=progress)
     with saying as now, jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
         wide = _in_float64(hierarchy)
         unknowns = DeclaredUnknowns(wide, start_values(wide), prior)
-        search, first, sizes = start(unknowns, data, parts)
+        began = start if is_gaussian else start_propagated
+        search, first, sizes = began(unknowns, data, parts)
         if not np.isfinite(first.loss):
             return EmpiricalBayes(hierarchy, scales - first.loss, Status({Trouble.FAILED: True}), 0)
         now.say("empirical_bayes: maximising the evidence")
@@ -160,9 +166,17 @@ def _check_arguments(hierarchy: Hierarchy, prior: bool) -> None:
     if not isinstance(prior, bool):
         raise TypeError(f"empirical_bayes prior is {short(prior)}; expected True or False")
     known = hierarchy
-    if isinstance(hierarchy.reward, Gaussian) and hierarchy.unknowns.laws:
+    if hierarchy.unknowns.laws:
         known = hierarchy.unknowns.given(start_values(hierarchy))
-    check_linear_gaussian(known, "empirical_bayes")
+    if isinstance(hierarchy.reward, Gaussian):
+        return check_linear_gaussian(known, "empirical_bayes")
+    check_gaussian_levels(known, "empirical_bayes")
+    if not known.reward.is_log_concave:
+        raise ValueError(
+            f"empirical_bayes: the law of {short(hierarchy.reward)} is not log-concave, so its messages "
+            "need not depend smoothly on what is learned; climb log_evidence, which is differentiable, "
+            "or learn with Nuts"
+        )
 
 
 def _in_float64(hierarchy: Hierarchy) -> Hierarchy:

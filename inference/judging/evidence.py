@@ -5,9 +5,11 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ...models import Data, Hierarchy
+from ...models import Data, Gaussian, Hierarchy
 from ..gaussian.closed_form import check_linear_gaussian
 from ..gaussian.evidence import gaussian_levels, log_density_of_rewards
+from ..gaussian.laplace import check_gaussian_levels
+from ..gaussian.propagated_evidence import propagated_log_evidence
 from ..gaussian.reduction import weighed_rows
 from ..gaussian.sufficient_statistics import reward_statistics
 from ..observation import can_be_used, many_observations
@@ -21,6 +23,9 @@ def log_evidence(hierarchy: Hierarchy, data: Data) -> Float[Array, ""]:
     Differentiable in every leaf of the hierarchy: covariances, noise, means and weights. The rows are
     read once, at O(n d^2); what follows, and its gradient, costs the same however many there were.
 
+    Where rewards are not Gaussian it is that of expectation propagation, differentiable in the numbers of
+    the rewards' law too; it is NaN where messages were not found to agree, and costs sweeps over the rows.
+
     Example:
         >>> from mixts.inference import log_evidence
         >>> from mixts.models import Data, linear
@@ -28,9 +33,16 @@ def log_evidence(hierarchy: Hierarchy, data: Data) -> Float[Array, ""]:
         >>> round(float(log_evidence(linear([[1.0], [1.0]], dim=1), data)), 4)  # N(0; 0, 1 + 1 + 1)
         -1.4682
     """
+    if not isinstance(getattr(hierarchy, "reward", None), Gaussian | None):
+        check_gaussian_levels(hierarchy, "log_evidence")
+        seen = many_observations(hierarchy, *data)
+        return _propagated(hierarchy, *seen[:4])
     check_linear_gaussian(hierarchy, "log_evidence")
     seen = many_observations(hierarchy, *data)
     return _log_evidence(hierarchy, *seen[:4])
+
+
+_propagated = jax.jit(propagated_log_evidence)
 
 
 @jax.jit

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...models import Gaussian, Hierarchy
+from ...models import Gaussian, Hierarchy, Reward
 from ..gaussian.evidence import GaussianLevel, gaussian_levels
 from .declared_unknowns import DeclaredUnknowns
 from .parts import Part
@@ -29,7 +29,7 @@ class FreeNumbers(eqx.Module):
 
     Attributes:
         levels: the levels as they were declared.
-        noise: the noise as it was declared.
+        noise: the noise as it was declared; one where rewards are not Gaussian.
         reward_unit: the unit of rewards and of the noise.
         units: (d,), the units of the components of the actions' vectors.
         gains: by level, how much its vectors move the actions: its own units are smaller by that.
@@ -53,15 +53,13 @@ class FreeNumbers(eqx.Module):
     ) -> "FreeNumbers":
         """Those of a hierarchy, in the given units."""
         hierarchy = unknowns.given({})
-        reward = hierarchy.reward
-        assert isinstance(reward, Gaussian), "hierarchies with an evidence have Gaussian rewards"
         forms = tuple((level.name, level.cov.ndim) for level in hierarchy.levels)
         gains = {
             level.name: jnp.asarray(_gain(hierarchy, level.name)) for level in hierarchy.levels
         }
         return cls(
             levels=gaussian_levels(hierarchy),
-            noise=reward.noise,
+            noise=jnp.asarray(getattr(hierarchy.reward, "noise", 1.0), float),
             reward_unit=jnp.asarray(reward_unit, float),
             units=jnp.asarray(units, float),
             gains=gains,
@@ -139,6 +137,13 @@ class FreeNumbers(eqx.Module):
         values = {part.site: self.unknowns.value(part, free) for part, free in numbers.items()}
         known = self.unknowns.given(values)
         return gaussian_levels(known), getattr(known.reward, "noise", self.noise)
+
+    def reward(self, free: tuple[Array, ...]) -> Reward:
+        """The law of rewards that free numbers stand for, where it has no noise."""
+        by_part = zip(self.parts, free, strict=True)
+        numbers = {part: own for part, own in by_part if part.what == "number" and not part.level}
+        values = {part.site: self.unknowns.value(part, own) for part, own in numbers.items()}
+        return self.unknowns.given(values).reward
 
     def _in_units(self, part: Part, numbers: Array) -> Array:
         """Numbers as they are declared: the noise, a mean, deviations, a root, or a number's value."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from numpyro.distributions import Distribution
 
-from ...models import Hierarchy
+from ...models import Gaussian, Hierarchy
 from ...models.messages import short
 
 __all__ = ["Part", "all_parts", "chosen_parts"]
@@ -66,6 +66,9 @@ def chosen_parts(
     hierarchy: Hierarchy, learn: Any, levels: Collection[str] | None
 ) -> tuple[Part, ...]:
     """The parts that a user chose, from the noise up to the top level."""
+    learnable = tuple(
+        what for what in _LEARNABLE if what != "noise" or isinstance(hierarchy.reward, Gaussian)
+    )
     names = [level.name for level in hierarchy.levels]
     if levels is not None and (isinstance(levels, str) or not set(levels) <= set(names)):
         raise ValueError(
@@ -74,12 +77,11 @@ def chosen_parts(
     is_tuple = isinstance(learn, Collection) and not isinstance(learn, str)
     entries = [str(entry).rpartition(".") for entry in learn] if is_tuple else []
     known = [
-        (w in _OF_LEVELS and level in names) if dot else w in _LEARNABLE
-        for level, dot, w in entries
+        (w in _OF_LEVELS and level in names) if dot else w in learnable for level, dot, w in entries
     ]
     if not entries or not all(known):
         raise ValueError(
-            f"learn is {short(learn)}; expected a tuple of some of {', '.join(_LEARNABLE)}, or "
+            f"learn is {short(learn)}; expected a tuple of some of {', '.join(learnable)}, or "
             f"of those of one level, such as '{names[0]}.mean' (levels: {', '.join(names)})"
         )
     chosen = {(level, what) for level, _, what in entries}

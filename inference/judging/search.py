@@ -23,8 +23,10 @@ __all__ = [
     "ascend",
     "at_limits",
     "at_zero",
+    "best_multiple",
     "has_converged",
     "on_a_ridge",
+    "one_unit",
     "start",
 ]
 
@@ -165,14 +167,14 @@ def start(
             scales[place] = 1 / np.sqrt(max(len(factors), 1))
         elif part.is_spread:
             noise = np.sqrt(within) if within > 0 else 0.7
-            one = _one_unit(search.shaped(vector, part))
+            one = one_unit(search.shaped(vector, part))
             first = (noise if part.what == "noise" else 0.7) * one
             vector = search.with_part(vector, part, first)
     tried = [part for part in parts if part.what in ("cov", "weights", "number")]
     tried += [part for part in parts if part.what == "noise" and not within > 0]
     point = search.at(vector)
     for part in tried:
-        point = _best_multiple(search, point, part)
+        point = best_multiple(search, point, part)
     for part, place in search.places.items():
         if part.what not in ("mean", "number"):
             scales[place] = np.abs(point.vector[place]).max()
@@ -207,13 +209,13 @@ def _least_squares(search: Search) -> tuple[np.ndarray, np.ndarray]:
     return vector, moved
 
 
-def _best_multiple(search: Search, point: Point, part: Part) -> Point:
+def best_multiple(search: Search, point: Point, part: Part) -> Point:
     """The best of several multiples of one unit, or of the declared weights; numbers take steps."""
     declared = search.shaped(search.declared, part)
     if part.what == "number":
         tried = [declared + step for step in _STEPS]
     else:
-        one = _one_unit(declared) if part.is_spread else declared
+        one = one_unit(declared) if part.is_spread else declared
         tried = [m * one for m in (_TRIED if part.is_spread else _TRIED_WEIGHTS)]
     points = [search.at(search.with_part(point.vector, part, numbers)) for numbers in tried]
     finite = [found for found in points if np.isfinite(found.loss)]
@@ -285,14 +287,14 @@ def _raise_small(search: Search, point: Point, scales: np.ndarray) -> Point | No
         if part.is_spread:
             numbers = search.shaped(raised, part)
             own = search.shaped(scales, part)
-            small = (_one_unit(numbers) > 0) & (np.abs(numbers) < _SMALL * own)
+            small = (one_unit(numbers) > 0) & (np.abs(numbers) < _SMALL * own)
             raised[place] = np.where(small, _AGAIN * own, numbers).ravel()
     if np.array_equal(raised, point.vector):
         return None
     return search.at(raised, point.steps)
 
 
-def _one_unit(numbers: np.ndarray) -> np.ndarray:
+def one_unit(numbers: np.ndarray) -> np.ndarray:
     """Free numbers of the same shape for a spread of one unit."""
     one = np.ones(()) if numbers.ndim < 2 else np.eye(numbers.shape[-1])
     return np.broadcast_to(one, numbers.shape)
@@ -308,7 +310,7 @@ def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
         numbers, most = search.shaped(point.vector, part), point.loss + FLAT
         zeros, above, wider = (
             search.with_part(point.vector, part, np.where(component, other, numbers))
-            for other in (0.0, _ABOVE_ZERO * _one_unit(numbers), np.sqrt(_FACTOR) * numbers)
+            for other in (0.0, _ABOVE_ZERO * one_unit(numbers), np.sqrt(_FACTOR) * numbers)
         )
         none = search.at(zeros, point.steps)
         if none.loss > most:

@@ -11,7 +11,7 @@ from glm_models import simulate
 from hierarchies import Few, Group, Model
 from mistakes import as_a_user
 from mixts.inference import Trouble, empirical_bayes
-from mixts.models import Data, Sparse, glm
+from mixts.models import Bernoulli, Data, Hierarchy, Level, Sparse
 from sampling import unoptimised
 from scipy_density import moments
 
@@ -218,9 +218,13 @@ def test_choices_that_make_no_sense(choice, message):
         empirical_bayes(small().hierarchy(), Data(*DATA), **choice)
 
 
-def test_a_hierarchy_without_closed_form():
-    with pytest.raises(ValueError, match=r"empirical_bayes needs a linear-Gaussian.*Bernoulli"):
-        empirical_bayes(glm(np.ones((4, 2)), 2), Data(*DATA))
+def test_a_hierarchy_that_is_not_gaussian_above_the_rewards():
+    levels = [
+        Level("effect", 2),
+        Level("action", 4, parents={"effect": np.ones((4, 2))}, link=jnp.tanh),
+    ]
+    with pytest.raises(ValueError, match="empirical_bayes needs linear-Gaussian levels"):
+        empirical_bayes(Hierarchy(levels, Bernoulli(), 2), Data(*DATA))
 
 
 @pytest.mark.parametrize(
