@@ -7,8 +7,9 @@ import arviz
 import numpy as np
 import xarray
 from jax import Array
+from numpyro.distributions import Distribution
 
-from ..models import Hierarchy
+from ..models import Hierarchy, Level
 from ..models.labels import label_index
 from .backend import Posterior
 from .mixture.collapsed import Collapsed
@@ -16,6 +17,8 @@ from .programs.nuts import Nuts
 from .programs.svi import Svi
 
 __all__ = ["groups_to_arviz", "rhat_and_ess", "to_arviz"]
+
+_OTHER = "other_component"  # the columns of a learned covariance
 
 
 def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | None = None) -> Any:
@@ -25,7 +28,7 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     coordinates of `movie_id` are the level's labels, or positions where it has none, and those of
     `component` the names of the components of a context. Both are those of `hierarchy`, by default
     the backend's own. `Collapsed`, `Nuts` and `Svi` have a variable for every other site too: learned
-    scales and weights, noise. There are `n` draws in one chain; of `Collapsed` and `Nuts` the last `n`
+    scales, covariances, means, kernels and weights, noise. There are `n` draws in one chain; of `Collapsed` and `Nuts` the last `n`
     of their chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
     """
     draws = {name: np.asarray(value) for name, value in _draws(posterior, key, n).items()}
@@ -95,4 +98,32 @@ def _coordinates(
         if hierarchy is not None and hierarchy.components is not None:
             coords["component"] = label_index(hierarchy.components)
         dims[name] = [f"{name}_id", "component"]
+    if hierarchy is not None:
+        for level in hierarchy.levels:
+            dims |= _dimensions_of_numbers(level, hierarchy)
+            if level.cov_site in dims:
+                coords[_OTHER] = coords["component"]
     return coords, dims
+
+
+def _dimensions_of_numbers(level: Level, hierarchy: Hierarchy) -> dict[str, list[str]]:
+    """The dimensions of what a level learns besides its vectors, where they are those of something."""
+    sizes = {each.name: each.size for each in hierarchy.levels}
+    laws, dims = level.unknowns(sizes, hierarchy.dim), {}
+    for site in (level.mean_site, level.scale_site):
+        if site in laws:
+            shape, both = laws[site].shape(), [f"{level.name}_id", "component"]
+            each = both[-len(shape) :] if shape else []
+            # One scale for all components of a vector.
+            shared = len(shape) == 2 and shape[1] != hierarchy.dim
+            dims[site] = [each[0], f"{site}_shared"] if shared else each
+    if level.cov_site in laws:
+        dims[level.cov_site] = ["component", _OTHER]
+    for parent in level.learned_weights:
+        site, is_dense = (
+            level.weights_site(parent),
+            isinstance((level.parents or {})[parent], Distribution),
+        )
+        if is_dense and len(laws[site].shape()) == 2:
+            dims[site] = [f"{level.name}_id", f"{parent}_id"]
+    return dims

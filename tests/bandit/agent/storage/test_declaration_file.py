@@ -45,6 +45,7 @@ from mixts.models import (
     Bernoulli,
     Gaussian,
     Hierarchy,
+    Kernel,
     Level,
     Poisson,
     Reward,
@@ -65,10 +66,27 @@ def movies(reward=Gaussian(0.5), **action) -> Hierarchy:
     return Hierarchy([genre, studio, movie], reward, 2)
 
 
+def kernels() -> list[Level]:
+    """A level of each kernel, with known numbers."""
+    path = np.eye(3, k=1) + np.eye(3, k=-1)
+    known = {
+        "ar1": models.AR1(0.5),
+        "graph": models.Graph(path, 0.9),
+        "process": models.GaussianProcess([[0.0], [1.0], [3.0]], [2.0], 1.5),
+        "kin": models.Relationship(path / 4 + np.eye(3)),
+    }
+    return [Level(name, 3, kernel=kernel, cov=[1.0, 2.0]) for name, kernel in known.items()]
+
+
+ON_ALL = {level.name: np.eye(3) for level in kernels()}
+
 POLICIES = {
     "closed form": lambda: ThompsonSampling(ClosedForm(movies())),
     "correlated actions": lambda: ThompsonSampling(
         ClosedForm(Hierarchy([Level("action", 3, cov=np.eye(3) + 0.2)], Gaussian(), 1))
+    ),
+    "kernels": lambda: ThompsonSampling(
+        ClosedForm(Hierarchy([*kernels(), Level("action", 3, parents=ON_ALL)], Gaussian(), 2))
     ),
     "factored": lambda: ThompsonSampling(Factored(glm(WEIGHTS, 2), means="joint", capacity=8)),
     "laplace": lambda: ThompsonSampling(Laplace(movies(Bernoulli()), sites="mle")),
@@ -137,6 +155,25 @@ FOREIGN = {
     "HalfNormal": lambda: ThompsonSampling(
         Nuts(
             Hierarchy([Level("action", 3, scale=dist.HalfNormal(jnp.float32(2.0)))], Gaussian(), 2)
+        )
+    ),
+    "LKJCovariance": lambda: ThompsonSampling(
+        Nuts(Hierarchy([Level("action", 3, cov=models.LKJCovariance(2))], Gaussian(), 2))
+    ),
+    "Uniform": lambda: ThompsonSampling(
+        Nuts(
+            Hierarchy(
+                [
+                    Level(
+                        "action",
+                        3,
+                        kernel=models.AR1(dist.Uniform(0.0, 1.0)),
+                        scale=[0.5, dist.HalfNormal(1.0)],
+                    )
+                ],
+                Gaussian(),
+                2,
+            )
         )
     ),
     "Normal": lambda: ThompsonSampling(
@@ -247,7 +284,8 @@ def test_numbers_are_checked_like_a_users():
 
 
 @pytest.mark.parametrize(
-    ("package", "kind"), [(bandit, Policy), (inference, Backend), (models, Reward)]
+    ("package", "kind"),
+    [(bandit, Policy), (inference, Backend), (models, Reward), (models, Kernel)],
 )
 def test_no_public_class_is_forgotten(package, kind):
     """A file holds whatever is declared with public classes alone."""
