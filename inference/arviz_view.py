@@ -28,8 +28,9 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     coordinates of `movie_id` are the level's labels, or positions where it has none, and those of
     `component` the names of the components of a context. Both are those of `hierarchy`, by default
     the backend's own. `Collapsed`, `Nuts` and `Svi` have a variable for every other site too: learned
-    scales, covariances, means, kernels and weights, noise. There are `n` draws in one chain; of `Collapsed` and `Nuts` the last `n`
-    of their chains, or all there are, chain by chain, so that ArviZ sees whether they have mixed.
+    scales, covariances, means, numbers of kernels, weights, and noise. There are `n` draws in one chain;
+    of `Collapsed` and `Nuts` the last `n` of their chains, or all there are, chain by chain, so that ArviZ
+    sees whether they have mixed.
     """
     draws = {name: np.asarray(value) for name, value in _draws(posterior, key, n).items()}
     coords, dims = _coordinates(posterior, hierarchy)
