@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGES = ("gallery.md", "how-to/structured-priors.md")
+PAGES = ("gallery.md", "how-to/structured-priors.md", "matched-moments.md")
 
 
 def main() -> None:

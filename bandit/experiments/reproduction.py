@@ -13,6 +13,7 @@ from ..atomic_file import replace_file
 from .beyond import beyond_figures
 from .cluster import play_on_cluster
 from .deep_trees import deep_trees
+from .drifting import drifting
 from .here import play_here
 from .paper import paper_figures
 from .pieces import Piece, Store, pieces_of
@@ -36,7 +37,7 @@ def all_figures(ratings: Path | None = None) -> dict[str, Figure]:
         >>> all_figures()["synthetic"].source
         'Figure 2'
     """
-    others = *beyond_figures(), deep_trees(), unknown_scales()
+    others = *beyond_figures(), deep_trees(), unknown_scales(), drifting()
     return {figure.name: figure for figure in (*paper_figures(ratings), *others)}
 
 
