@@ -26,6 +26,7 @@ from mixts.models import (
     Gaussian,
     Hierarchy,
     Level,
+    LKJCovariance,
     Sparse,
     finer,
     glm,
@@ -308,6 +309,19 @@ HIERARCHY = {
         ValueError,
         ["KnownEffects", "'arm'", "learns its weights", "known weights"],
     ),
+    "learned mean": (
+        lambda: KnownEffects(
+            _learning(mean=dist.Normal(0.0, 1.0)),
+            SimpleNamespace(levels={"zone": np.ones((2, 2))}),
+        ),
+        ValueError,
+        ["KnownEffects", "'arm'", "learns its mean", "a known mean"],
+    ),
+    "learned covariance": (
+        lambda: NoActionNoise(_learning(cov=LKJCovariance(2))),
+        ValueError,
+        ["NoActionNoise", "'arm'", "learns its covariance", "cov"],
+    ),
 }
 ENVIRONMENT = {
     "no levels": (
@@ -338,10 +352,9 @@ ENVIRONMENT = {
 }
 
 
-def _learning(scale=None, weights=None) -> Hierarchy:
+def _learning(weights=None, **learned) -> Hierarchy:
     parents = {"zone": np.ones((3, 2)) if weights is None else weights}
-    arm = Level("arm", 3, parents=parents, scale=scale)
-    return Hierarchy([Level("zone", 2), arm], Gaussian(), 2)
+    return Hierarchy([Level("zone", 2), Level("arm", 3, parents=parents, **learned)], Gaussian(), 2)
 
 
 @cases(hierarchy=HIERARCHY, environment=ENVIRONMENT)

@@ -12,7 +12,6 @@ from mixed_models import known_fits
 from mixts.inference import Trouble, empirical_bayes
 from mixts.models import (
     AR1,
-    Bernoulli,
     Data,
     Gaussian,
     GaussianProcess,
@@ -184,7 +183,16 @@ def values_of(hierarchy: Hierarchy, fitted: Hierarchy) -> dict[str, np.ndarray]:
     return {site: np.asarray(value) for site, value in values.items()}
 
 
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+QUICK = ("AR1", "graph", "weights")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(m, id=k, marks=[] if k in QUICK else pytest.mark.slow)
+        for k, m in MODELS.items()
+    ],
+)
 def test_it_ends_at_the_posterior_mode(make, x64):
     """No small step from there makes the posterior higher, nor is it higher than it says."""
     hierarchy = Hierarchy(make(), Gaussian(dist.Gamma(2.0, 2.0)), DIM)
@@ -271,9 +279,13 @@ def test_what_has_no_evidence_is_refused():
     model = Hierarchy([Level("zone", 1), item], Gaussian(1.0), DIM)
     with pytest.raises(ValueError, match="level 'item' has a link"):
         empirical_bayes(model, data())
-    clicks = Hierarchy(levels(scale=dist.HalfNormal()), Bernoulli(), DIM)
-    with pytest.raises(ValueError, match="needs a linear-Gaussian hierarchy"):
-        empirical_bayes(clicks, data())
+
+    def heavy(loc, tril):
+        return dist.MultivariateStudentT(4.0, loc, tril)
+
+    tails = Hierarchy(levels(family=heavy, scale=dist.HalfNormal()), Gaussian(1.0), DIM)
+    with pytest.raises(ValueError, match="level 'item' has a family of its own"):
+        empirical_bayes(tails, data())
     with as_a_user(), pytest.raises(TypeError, match="prior is 'flat'; expected True or False"):
         empirical_bayes(Hierarchy(levels(), Gaussian(1.0), DIM), data(), prior="flat")
 
