@@ -8,7 +8,7 @@ written: a variance shared by a million vectors is one number.
 A user writes arrays; `as_covariance` makes an operator of any of them, and everything else asks that.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,6 +32,11 @@ __all__ = [
 
 # Asymmetry of a matrix that float32 arithmetic may leave behind, relative to its largest entry.
 _ROUNDING = 1e-5
+
+
+def _least_variance(dtype: Any) -> float:
+    """What stands for a variance of zero: its inverse has a finite square."""
+    return float(jnp.finfo(dtype).tiny) ** 0.42
 
 
 class Precision(eqx.Module):
@@ -136,8 +141,11 @@ class Diagonal(Covariance):
         return jnp.diag(jnp.sqrt(jnp.broadcast_to(self.values, (self.dim,))))
 
     def spread(self) -> tuple[Float[Array, "d d 1"], Precision]:
-        shared = self.values if self.values.ndim == 0 else self.values[:, None]
-        return self.scale_tril()[..., None], Precision(1.0 / shared)
+        # A variance of zero is one so small that rounding does not see it: what is known of a vector
+        # given its parents is kept by its precision.
+        values = jnp.where(self.values > 0, self.values, _least_variance(self.values.dtype))
+        shared = values if values.ndim == 0 else values[:, None]
+        return Diagonal(values, self.dim).scale_tril()[..., None], Precision(1.0 / shared)
 
     def describe(self) -> str:
         return f"cov {float(self.values):.3g}" if self.values.ndim == 0 else self.form
@@ -234,7 +242,9 @@ def variance_of_each(variance: Float[Array, "*shape"], size: int, dim: int) -> A
     return each[..., None] * jnp.eye(dim, dtype=variance.dtype)
 
 
-def check_covariance(cov: Array, size: int, dim: int, *, has_parents: bool, what: str) -> None:
+def check_covariance(
+    cov: Array, size: int, dim: int, *, has_parents: bool, what: str, may_be_zero: bool = True
+) -> None:
     """Refuse a covariance of the wrong shape or, where its values are known, not positive definite."""
     joint = (size * dim, size * dim)
     forms = [(), (dim,), (dim, dim), (size, dim, dim), *([] if has_parents else [joint])]
@@ -251,16 +261,21 @@ def check_covariance(cov: Array, size: int, dim: int, *, has_parents: bool, what
             f"(this level has {size} vectors, dim is {dim})"
         )
     if is_concrete(cov):
-        check_positive_definite(cov, what)
+        check_positive_definite(cov, what, may_be_zero=may_be_zero)
 
 
-def check_positive_definite(values: Array, what: str) -> None:
+def check_positive_definite(values: Array, what: str, *, may_be_zero: bool = False) -> None:
     """Refuse variances that are not positive, and matrices that are not symmetric and positive definite."""
     cov, precision = np.asarray(values, dtype=np.float64), jnp.finfo(values.dtype)
     if cov.ndim <= 1:
-        if (cov <= 0).any():
+        if not may_be_zero and (cov <= 0).any():
             raise ValueError(
                 f"{what} holds the variance {cov.min():g}; every variance must be positive"
+            )
+        if (cov < 0).any():
+            raise ValueError(
+                f"{what} holds the variance {cov.min():g}; every variance must be positive, or zero where "
+                "vectors are exactly what their parents and mean say"
             )
         return
     asymmetry = np.abs(cov - np.swapaxes(cov, -1, -2)).max()

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution
 
-from .arrays import is_concrete
+from .arrays import is_concrete, is_known
 from .messages import short
 from .rewards import Reward
 
@@ -22,6 +22,7 @@ __all__ = [
     "check_family_shape",
     "check_link",
     "check_shape_kept",
+    "has_zero_variance",
     "is_centered_by_default",
 ]
 
@@ -117,8 +118,15 @@ def _form_of_root(level: "Level", dim: int) -> tuple[Array, bool, bool]:
     return jnp.eye(dim), False, level.scale is not None
 
 
+def has_zero_variance(cov: Any) -> bool:
+    """Whether a variance or a diagonal is known to hold zero."""
+    return is_known(cov, 0, 1) and not bool(np.asarray(cov).all())
+
+
 def is_centered_by_default(level: "Level") -> bool:
     """Whether the program samples the vectors themselves, unless the user says otherwise."""
+    if not level.learns_spread and has_zero_variance(level.cov):
+        return False  # a Gaussian without any variance has no density
     if not level.learns_spread or level.family is None:
         return not level.learns_spread
     # The dimension is not known yet, where no law has it: those of one number fit any.

@@ -18,6 +18,7 @@ from .families import (
     check_family_shape,
     check_link,
     check_shape_kept,
+    has_zero_variance,
     is_centered_by_default,
 )
 from .kernels import Kernel
@@ -58,7 +59,8 @@ class Level(Declaration):
             weighted sum. A number, `(dim,)` or `(size, dim)`, or a NumPyro distribution of one of these
             shapes (learned; site `<name>_mean`). Where that is Gaussian, a level above with weights of one
             says the same, and is integrated out exactly.
-        cov: the covariance of a vector given its parents: a variance, a `(dim,)` diagonal, a
+        cov: the covariance of a vector given its parents: a variance, a `(dim,)` diagonal (of which some
+            may be zero: there a vector is exactly its mean and the weighted sum of its parents), a
             `(dim, dim)` matrix, one matrix per vector `(size, dim, dim)`; without parents also the
             joint `(size * dim, size * dim)`. Or a NumPyro distribution over `(dim, dim)` matrices, such
             as `LKJCovariance` (learned; site `<name>_cov`).
@@ -124,6 +126,11 @@ class Level(Declaration):
             self.centered = is_centered_by_default(self)
         elif not isinstance(self.centered, bool):
             raise TypeError(f"{here}: centered is {short(self.centered)}; expected True or False")
+        if self.centered and has_zero_variance(self.cov):
+            raise ValueError(
+                f"{here}: a variance of zero has no density around its parents; expected centered=False, "
+                "or leave it out"
+            )
         if self.labels is not None:
             self.labels = as_labels(self.labels, self.size, here)
         self.branching = _as_branching(self.branching, list(self.arrows.values()), here)
@@ -300,7 +307,14 @@ class Level(Declaration):
         check_mean(self.mean, self.size, dim, here)
         check_spread(self, dim)
         if self.drift is not None:
-            check_covariance(self.drift, self.size, dim, has_parents=True, what=f"{here}: drift")
+            check_covariance(
+                self.drift,
+                self.size,
+                dim,
+                has_parents=True,
+                what=f"{here}: drift",
+                may_be_zero=False,
+            )
         if self.link is not None:
             check_shape_kept(self.link, (self.size, dim), here)
         if self.family is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution
 
-from .arrays import as_numbers, as_positive, is_concrete, is_known
+from .arrays import as_numbers, is_concrete, is_known
 from .covariance import Kronecker, as_covariance, check_covariance, variance_of_each
 from .covariance_laws import check_covariance_law
 from .kernels import Kernel
@@ -82,15 +82,34 @@ def _as_parts(parts: Any, here: str) -> tuple[Any, ...]:
             "cov=<variances>, and a learned one is a NumPyro distribution"
         )
     return tuple(
-        part if isinstance(part, Distribution) else as_positive(part, f"{here}: scale[{i}]")
+        part if isinstance(part, Distribution) else _as_deviation(part, f"{here}: scale[{i}]")
         for i, part in enumerate(parts)
     )
+
+
+def _as_deviation(part: Any, what: str) -> Any:
+    """A known standard deviation, which may be zero."""
+    number = as_numbers(part, what)
+    if number.ndim:
+        raise ValueError(f"{what} has shape {number.shape}; expected one number")
+    if is_concrete(number) and float(number) < 0:
+        raise ValueError(f"{what} is {float(number):g}; expected a positive number, or zero")
+    return number
 
 
 def as_cov(cov: Any, here: str) -> Any:
     """A covariance as numbers, or as the law of a matrix."""
     if not isinstance(cov, Distribution):
-        return as_numbers(cov, f"{here}: cov")
+        numbers = as_numbers(cov, f"{here}: cov")
+        if is_concrete(cov, numbers):
+            given = np.asarray(cov, np.float64)
+            lost = given[(given != 0) & (np.asarray(numbers) == 0)]
+            if lost.size and numbers.ndim <= 1:
+                raise ValueError(
+                    f"{here}: cov holds the variance {lost[0]:g}, which is zero in {numbers.dtype}; "
+                    "expected a larger one, or zero itself: measure rewards in other units, or use float64"
+                )
+        return numbers
     if cov.event_dim < 2:
         refuse_distribution(cov, here)
     return cov

@@ -182,11 +182,6 @@ MEANS_AND_COVARIANCES = {
         ValueError,
         ["'effect': mean ~ Poisson is discrete", "continuous"],
     ),
-    "variance zero": (
-        lambda: effects(cov=0.0),
-        ValueError,
-        ["level 'effect': cov holds the variance 0", "must be positive"],
-    ),
     "variance negative": (
         lambda: effects(cov=[1.0, -2.0]),
         ValueError,
