@@ -128,7 +128,8 @@ class Mixture(Backend[MixtureState]):
 
     Args:
         hierarchies: name -> hierarchy.
-        probabilities: of each before any data; the same for all by default.
+        probabilities: of each before any data, in their order; the same for all by default. The attributes
+            are in the order of the names.
         particles: of those that leave numbers unknown.
 
     Example:
@@ -148,8 +149,10 @@ class Mixture(Backend[MixtureState]):
 
     def __post_init__(self):
         names, prior = _check(self.hierarchies, self.probabilities, "Mixture")
-        self.hierarchies = dict(self.hierarchies)
-        self.probabilities = jnp.asarray(prior, jnp.result_type(float))
+        # Sorted, as JAX sorts the keys of a dict, so that they come in one order inside and outside jit.
+        order = np.argsort(names)
+        self.hierarchies = {names[i]: self.hierarchies[names[i]] for i in order}
+        self.probabilities = jnp.asarray(prior[order], jnp.result_type(float))
         self.particles = as_count(self.particles, "Mixture particles")
         for name in names:
             backend_for(self.hierarchies[name], self.particles)
@@ -161,7 +164,7 @@ class Mixture(Backend[MixtureState]):
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The first hierarchy, whose actions and rewards are those of all."""
+        """One of the hierarchies, whose actions and rewards are those of all."""
         return next(iter(self.hierarchies.values()))
 
     @property

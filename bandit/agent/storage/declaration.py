@@ -22,6 +22,7 @@ from ....inference import (
     ExpectationPropagation,
     Factored,
     Laplace,
+    Mixture,
     Nuts,
     Program,
     Svi,
@@ -53,6 +54,7 @@ from ...policies.lin_ucb import LinUCB
 from ...policies.policy import Policy, ThompsonSampling, UniformRandom
 from ...policies.top_two import TopTwo
 from .file import AgentFileError
+from .laws import decode_law, encode_law
 
 __all__ = ["CLASSES", "decode", "encode", "fingerprint", "foreign_parts", "named_arrays", "rebuild"]
 
@@ -61,7 +63,7 @@ CLASSES: dict[str, type] = {
     for cls in (
         *(ThompsonSampling, UniformRandom, LinUCB, UCBGLM, GLMUCB),
         *(TopTwo, InformationDirected, BayesUCB, EpsilonGreedy, CostAware),
-        *(ClosedForm, Collapsed, ExpectationPropagation, Factored, Laplace),
+        *(Mixture, ClosedForm, Collapsed, ExpectationPropagation, Factored, Laplace),
         *(Nuts, Svi, Program, Target),
         *(Hierarchy, Level, Sparse, Gaussian, Bernoulli, Poisson),
         *(AR1, Graph, GaussianProcess, Relationship),
@@ -104,6 +106,9 @@ def encode(value: Any, path: str = "") -> Any:
     if isinstance(value, Declaration) and CLASSES.get(type(value).__name__) is type(value):
         parts = {n: encode(part, f"{path}.{n}") for n, part in value.arguments().items()}
         return {"class": type(value).__name__, "arguments": parts}
+    law = encode_law(value)
+    if law is not None:
+        return {"distribution": law}
     # Its numbers can be written: a distribution of learned weights has some.
     numbers = [] if callable(value) else [path + name for name in named_arrays(value)]
     return {"foreign": _name(value), "arrays": numbers}
@@ -188,6 +193,8 @@ def decode(node: Any, arrays: Mapping[str, Any], donor: Any = None) -> Any:
             return {key: decode(part, arrays, _at(donor, key)) for key, part in parts.items()}
         case {"function": str(name)}:
             return _FUNCTIONS[name]
+        case {"distribution": dict(law)}:
+            return decode_law(law)
         case {"class": str(name), "arguments": dict(parts)}:
             known = donor.arguments() if type(donor).__name__ == name else {}
             arguments = {key: decode(part, arrays, known.get(key)) for key, part in parts.items()}

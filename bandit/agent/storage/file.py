@@ -36,7 +36,7 @@ __all__ = [
     "write",
 ]
 
-FORMAT = 7
+FORMAT = 8
 MAGIC = b"\x89mixts\r\n"  # not text, and changed by anything that converts line ends
 _FIXED = struct.Struct("<8sIQQ")
 DIGEST_SIZE = 32

@@ -23,6 +23,7 @@ CLAIMED = {
     "Appendix E.2",
     "Appendix E.1",
     "Theorem 1",
+    "Appendix F.3",
 }
 OTHER_PAPERS = {"Hong et al. 2022"}
 

@@ -95,6 +95,15 @@ def test_moments_are_those_of_the_mixture(x64):
     assert np.abs(drawn.std(0)[:, 0] / sd - 1).max() < 6 / np.sqrt(2 * 4000)
 
 
+def test_hierarchies_keep_their_probabilities_in_any_order(x64):
+    """A dict comes out of `jit` in the order of its names."""
+    turned = {"apart": apart(), "alike": alike()}
+    backend = Mixture(turned, (0.25, 0.75))
+    state = backend.condition(backend.init(), *ROWS)
+    found = jax.jit(lambda backend, state: backend.probabilities_of(state))(backend, state)
+    np.testing.assert_allclose([found["alike"], found["apart"]], expected((0.75, 0.25)), rtol=1e-9)
+
+
 def test_an_agent_plays_under_a_mixture():
     problem = HierarchyProblem(apart())
     policies = {"mixture": lambda _: ThompsonSampling(Mixture(both()))}

@@ -35,6 +35,7 @@ from mixts.bandit.agent.storage.file import AgentFileError
 from mixts.inference import (
     Backend,
     ClosedForm,
+    Collapsed,
     ExpectationPropagation,
     Factored,
     Laplace,
@@ -149,25 +150,49 @@ def by_hand(contexts, actions, rewards=None):
         numpyro.sample("reward", dist.Normal(mean, 1.0), obs=rewards)
 
 
+def learned(scale) -> Hierarchy:
+    return Hierarchy([Level("action", 3, scale=scale)], Gaussian(dist.HalfNormal(1.0)), 2)
+
+
+LAWS = {
+    "a number": lambda: dist.HalfNormal(jnp.float32(2.0)),
+    "many": lambda: dist.LogNormal(jnp.zeros(2), 0.5),
+    "expanded": lambda: dist.HalfCauchy(1.0).expand([3, 1]),
+    "one event": lambda: dist.Gamma(2.0, 3.0).expand([2]).to_event(1),
+}
+
+
+@pytest.mark.parametrize("kind", [Nuts, Collapsed])
+@pytest.mark.parametrize("law", LAWS)
+def test_learned_numbers_there_and_back(law, kind):
+    """Scales and noise that are learned are read back with their laws."""
+    policy = ThompsonSampling(kind(learned(LAWS[law]())))
+    node, arrays = written(policy)
+    assert foreign_parts(node) == []
+    found = rebuild(node, arrays)
+    assert_same_structure(found, policy)
+    other = ThompsonSampling(kind(learned(dist.HalfNormal(0.25))))
+    assert fingerprint(policy) != fingerprint(other)
+    assert fingerprint(policy) == fingerprint(ThompsonSampling(kind(learned(LAWS[law]()))))
+
+
 FOREIGN = {
     "own_link": lambda: ThompsonSampling(Laplace(nonlinear(WEIGHTS, 2, link=own_link))),
     "by_hand": lambda: ThompsonSampling(Nuts(by_hand, dim=2)),
-    "HalfNormal": lambda: ThompsonSampling(
-        Nuts(
-            Hierarchy([Level("action", 3, scale=dist.HalfNormal(jnp.float32(2.0)))], Gaussian(), 2)
-        )
+    "Weibull": lambda: ThompsonSampling(
+        Nuts(Hierarchy([Level("action", 3, scale=dist.Weibull(1.0, 2.0))], Gaussian(), 2))
     ),
     "LKJCovariance": lambda: ThompsonSampling(
         Nuts(Hierarchy([Level("action", 3, cov=models.LKJCovariance(2))], Gaussian(), 2))
     ),
-    "Uniform": lambda: ThompsonSampling(
+    "Kumaraswamy": lambda: ThompsonSampling(
         Nuts(
             Hierarchy(
                 [
                     Level(
                         "action",
                         3,
-                        kernel=models.AR1(dist.Uniform(0.0, 1.0)),
+                        kernel=models.AR1(dist.Kumaraswamy(2.0, 2.0)),
                         scale=[0.5, dist.HalfNormal(1.0)],
                     )
                 ],
@@ -176,12 +201,12 @@ FOREIGN = {
             )
         )
     ),
-    "Normal": lambda: ThompsonSampling(
+    "Laplace": lambda: ThompsonSampling(
         Svi(
             Hierarchy(
                 [
                     Level("effect", 2),
-                    Level("action", 3, parents={"effect": dist.Normal(jnp.zeros((3, 2)), 1.0)}),
+                    Level("action", 3, parents={"effect": dist.Laplace(jnp.zeros((3, 2)), 1.0)}),
                 ],
                 Gaussian(dist.HalfNormal(1.0)),
                 2,
