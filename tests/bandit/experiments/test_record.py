@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from mixts.bandit.experiments import all_figures, lower
+from mixts.bandit.experiments import Claim, all_figures, lower
 from tiny_figures import panel, tiny
 
 PAPER = {
@@ -47,7 +47,7 @@ def test_panels_of_one_name_have_one_problem():
 
 
 def test_each_against_each():
-    assert lower(["a", "b"], ["c"]) == (("a", "c"), ("b", "c"))
+    assert lower(["a", "b"], ["c"]) == (Claim("a", "c"), Claim("b", "c"))
 
 
 def test_a_claim_about_nobody():
