@@ -7,6 +7,7 @@ known; and perhaps a kernel over its vectors. Each unknown has a site of its own
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -36,6 +37,10 @@ __all__ = [
     "spread_laws",
     "spread_of",
 ]
+
+
+# Names of a level's sites begin with the level's own name and one of these.
+_TAKEN = ("mean", "scale", "cov", "base", "plate", "weights")
 
 
 class Spread(NamedTuple):
@@ -134,6 +139,12 @@ def as_kernel(kernel: Any, has_parents: bool, here: str) -> Kernel | None:
             f"{here}: kernel is {short(kernel)}; expected one of mixts's kernels, such as AR1(0.9) or "
             "Relationship(matrix)"
         )
+    taken = [name for name in kernel.unknowns if name.split("_")[0] in _TAKEN]
+    if taken:
+        raise ValueError(
+            f"{here}: the kernel {short(kernel)} learns '{taken[0]}', which is the name of another site of "
+            "a level; give that number another name"
+        )
     if has_parents:
         raise ValueError(
             f"{here}: has parents and a kernel, which ties all vectors of a level together; only a level "
@@ -148,6 +159,7 @@ def check_spread(level: "Level", dim: int) -> None:
     here, size, kernel = f"level '{level.name}'", level.size, level.kernel
     if kernel is not None:
         kernel.check(size, f"{here}: kernel")
+        _check_matrix(kernel, size, f"{here}: kernel")
     if isinstance(level.scale, tuple):
         if len(level.scale) != dim:
             raise ValueError(
@@ -170,6 +182,29 @@ def check_spread(level: "Level", dim: int) -> None:
     else:
         has_parents = bool(level.parents)
         check_covariance(level.cov, size, dim, has_parents=has_parents, what=f"{here}: cov")
+
+
+def _check_matrix(kernel: Kernel, size: int, here: str) -> None:
+    """Refuse a kernel of another form or, where its numbers are known, not positive definite."""
+
+    def factor(key: Array) -> Array:
+        # Values of the right shapes, which are computed in shapes only.
+        laws = kernel.unknowns.items()
+        return kernel.given({name: law.sample(key) for name, law in laws}).root(size)
+
+    shape = jax.eval_shape(factor, jax.random.key(0)).shape
+    if shape != (size, size):
+        raise ValueError(f"{here} gives a matrix of shape {shape}; expected {(size, size)}")
+    if kernel.unknowns or not is_concrete(kernel):
+        return
+    with jax.ensure_compile_time_eval():
+        root = kernel.root(size)
+    if not (np.isfinite(root).all() and (np.diagonal(root) > 0).all()):
+        raise ValueError(
+            f"{here} {short(kernel)} gives a matrix that is not positive definite in {root.dtype}: vectors "
+            "are too much alike; give a larger nugget, a shorter lengthscale or a weaker correlation, or use "
+            "float64"
+        )
 
 
 # What is learned ---------------------------------------------------------------------------------

@@ -128,7 +128,54 @@ def asymmetric(weight: float) -> np.ndarray:
     return np.array([[0.0, 1.0], [weight, 0.0]])
 
 
+class Scaled(Kernel):
+    """One whose number has the name of another site."""
+
+    scale: object
+
+    def between(self, size):
+        return self.scale * jnp.eye(size)
+
+
+class Negative(Kernel):
+    """One that is no covariance."""
+
+    def between(self, size):
+        return -jnp.eye(size)
+
+
+class Small(Kernel):
+    """One that is always of two vectors."""
+
+    share: object = 0.5
+
+    def between(self, size):
+        return jnp.eye(2)
+
+
 MISTAKES = {
+    "a site twice": (
+        lambda: effects(kernel=Scaled(dist.HalfNormal()), scale=dist.HalfNormal()),
+        ["level 'effect': the kernel Scaled(scale ~ HalfNormal) learns 'scale'", "another name"],
+    ),
+    "not positive definite": (
+        lambda: effects(kernel=Negative()),
+        [
+            "level 'effect': kernel Negative() gives a matrix that is not positive definite in float32"
+        ],
+    ),
+    "all alike": (
+        lambda: effects(kernel=GaussianProcess([0.0, 1e-6, 2e-6], 1.0, nugget=1e-12)),
+        ["not positive definite in float32", "a larger nugget"],
+    ),
+    "of another shape": (
+        lambda: effects(kernel=Small()),
+        ["level 'effect': kernel gives a matrix of shape (2, 2); expected (3, 3)"],
+    ),
+    "learned, of another shape": (
+        lambda: effects(kernel=Small(dist.Uniform())),
+        ["level 'effect': kernel gives a matrix of shape (2, 2); expected (3, 3)"],
+    ),
     "correlation of one": (lambda: AR1(1.0), ["AR1 correlation is 1.0", "more than -1 and less"]),
     "correlation NaN": (lambda: AR1(np.nan), ["AR1 correlation: holds nan"]),
     "several correlations": (lambda: AR1([0.1, 0.2]), ["AR1 correlation has shape (2,)"]),
