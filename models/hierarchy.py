@@ -17,7 +17,7 @@ from .labels import as_labels
 from .level import Level
 from .messages import listed, short
 from .program import latents, program
-from .random_walk import sample_step
+from .random_walk import as_rounds, sample_step
 from .rewards import Reward
 from .unknowns import Unknowns
 
@@ -100,14 +100,20 @@ class Hierarchy(Declaration):
         exposure: Any = None,
         *,
         mask: Any = None,
+        rounds: Any = None,
     ) -> Array:
         """The NumPyro program: a site per level, named after it, and the site `reward`.
 
         Hand it to NumPyro's own `MCMC`, `SVI`, `Predictive` or `render_model`. Without `rewards` it
         draws them. `exposure` (n,) is how many rewards each row stands for, as in `Data`. `mask` (n,)
-        marks rows that count; the others are padding.
+        marks rows that count; the others are padding. `rounds` (n,) is in which round each row was seen,
+        where levels drift: whole numbers, with vectors in round 0 what their sites say, and their steps
+        in sites `<level>_steps`. Without it all rows are of one moment.
         """
-        return program(self, *self.observations(contexts, actions, rewards, exposure, mask=mask))
+        seen = self.observations(contexts, actions, rewards, exposure, mask=mask)
+        return program(
+            self, *seen, rounds=None if rounds is None else as_rounds(rounds, len(seen[1]))
+        )
 
     @property
     def takes_exposure(self) -> bool:

@@ -273,6 +273,7 @@ class Level(Declaration):
         names += [self.mean_site] if self.learns_mean else []
         names += spread_laws(self)
         names += [f"{self.name}_base"] if not self.centered else []
+        names += [f"{self.name}_steps"] if self.drift is not None else []
         return names + [self.weights_site(parent) for parent in self.learned_weights]
 
     def unknowns(self, sizes: Mapping[str, int], dim: int) -> dict[str, Distribution]:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -15,6 +16,7 @@ from jaxtyping import Bool, Float, Int, Num
 from numpyro import handlers
 
 from .level import Level
+from .random_walk import displacements
 from .weights import as_operator
 
 if TYPE_CHECKING:
@@ -30,15 +32,19 @@ def program(
     rewards: Float[Array, " n"] | None = None,
     exposure: Float[Array, " n"] | None = None,
     mask: Bool[Array, " n"] | None = None,
+    rounds: Int[np.ndarray, " n"] | None = None,
 ) -> Num[Array, " n"]:
     """The whole model of Eq. 1: latent levels and the `reward` site.
 
-    Rows where `mask` is False are padding and add nothing to the density.
+    Rows where `mask` is False are padding and add nothing to the density. Levels that drift have taken as
+    many steps as there are `rounds` before each row.
     """
-    theta = latents(hierarchy)[hierarchy.actions.name]
+    theta = latents(hierarchy)[hierarchy.actions.name][actions]
+    if rounds is not None and rounds.size:
+        theta = theta + displacements(hierarchy, int(rounds.max()), _sample)[rounds, actions]
     reward = hierarchy.reward
     reward = reward.given(_sample_all(reward.unknowns))
-    predictor = jnp.sum(contexts * theta[actions], axis=-1)
+    predictor = jnp.sum(contexts * theta, axis=-1)
     n = contexts.shape[0]
     # NumPyro has no empty plates: without data the reward is an empty site of its own.
     plate = numpyro.plate("observation", n) if n else nullcontext()

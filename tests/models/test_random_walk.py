@@ -4,10 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.handlers import seed
 
 from dense_drift import declared, step_covariance
+from dense_posterior import observation_rows
 from glm_models import two_levels
+from mistakes import as_a_user
 from mixts.models import Gaussian, Hierarchy, Level
+from scipy_density import moments
 
 
 @pytest.mark.parametrize("rounds", [1.0, 3.0])
@@ -58,3 +62,39 @@ def test_a_link_cannot_drift():
     now = hierarchy.sample_prior(jax.random.key(0))
     with pytest.raises(ValueError, match="level 'action' has a link, and what drifts needs"):
         hierarchy.sample_step(jax.random.key(1), now)
+
+
+def test_the_program_draws_rewards_of_different_rounds():
+    """Their covariance is that of the dense Gaussian of all rounds."""
+    model = two_levels(0)
+    drifts = {"zone": np.array([0.5, 0.1]), "item": 0.2 * np.eye(2) + 0.1}
+    hierarchy = declared(model, drifts)
+    rng, n = np.random.default_rng(1), 20_000
+    contexts, actions, rounds = rng.normal(size=(5, 2)), np.array([0, 1, 1, 3, 0]), [0, 0, 2, 3, 3]
+
+    def draw(key):
+        return seed(hierarchy.program, key)(contexts, actions, rounds=rounds)
+
+    drawn = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), n))
+    H = observation_rows(model, contexts, actions)
+    mean, prior = moments(model)
+    shared = np.minimum.outer(rounds, rounds)
+    cov = H @ prior @ H.T + shared * (H @ step_covariance(model, drifts) @ H.T)
+    cov += model.noise**2 * np.eye(5)
+    sd = np.sqrt(np.diagonal(cov))
+    assert np.max(np.abs(drawn.mean(0) - H @ mean) / sd) < 4.5 / np.sqrt(n)
+    assert np.max(np.abs(np.cov(drawn.T) - cov) / np.outer(sd, sd)) < 5 * np.sqrt(2 / n)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ([0], r"rounds have shape \(1,\); expected \(2,\)"),
+        ([0, -1], "expected whole numbers from 0"),
+        ([0, 0.5], "expected whole numbers from 0"),
+    ],
+)
+def test_rounds_that_are_refused(rounds, said):
+    hierarchy = Hierarchy([Level("action", 2, drift=0.1)], Gaussian(), dim=1)
+    with as_a_user(), pytest.raises(ValueError, match=said):
+        seed(hierarchy.program, 0)([[1.0], [1.0]], [0, 1], rounds=rounds)
