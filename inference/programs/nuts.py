@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
 
 from ...models.arrays import is_concrete
@@ -20,7 +21,7 @@ from ..observation import many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble, warn_of_trouble
 from .backend import ProgramBackend
-from .chains import Run, advance, begin_chains, kernel
+from .chains import Run, advance, begin_chains, flat, kernel
 from .mixing import num_correlated, num_unmixed, stand_still
 from .target import Position
 
@@ -300,12 +301,13 @@ def _moved(backend: Nuts, key: Array, state: NutsState) -> Position:
     recent = jnp.sum(state.seen >= n - n // 20)
     chosen = jax.random.randint(key_chain, (), 0, backend.chains)
     place = (chosen + 1) * size - jax.random.randint(key_draw, (), 1, recent + 1)
-    begin, step = kernel(backend, state.buffer)
     adapted = jax.tree.map(lambda leaf: leaf[chosen], state.chains.adapt_state)
     start = jax.tree.map(lambda leaf: leaf[place], state.bank)
-    chain = begin(start, key_move, adapted.step_size, adapted.inverse_mass_matrix)
+    begin, step = kernel(backend, state.buffer, start)
+    chain = begin(flat(start), key_move, adapted.step_size, adapted.inverse_mass_matrix)
     chain = chain._replace(i=jnp.full_like(chain.i, backend.warmup))  # nothing adapts any more
-    return jax.lax.fori_loop(0, backend.steps, lambda _, chain: step(chain), chain).z
+    chain = jax.lax.fori_loop(0, backend.steps, lambda _, chain: step(chain), chain)
+    return ravel_pytree(start)[1](chain.z)
 
 
 @partial(jax.jit, static_argnames="n")
