@@ -16,7 +16,7 @@ from ...models.arrays import is_concrete
 from ...models.messages import short
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
-from ..compiling import jit_loop, loop_options
+from ..compiling import jit_loop, jit_once, loop_options
 from ..observation import many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble, warn_of_trouble
@@ -336,7 +336,7 @@ def _start(backend: Nuts, key: Array, *, capacity: int) -> NutsState:
     return NutsState(chains, {}, zero[None], buffer, zero, zero, zero, zero, zero)
 
 
-@partial(jit_loop, static_argnames="capacity")
+@partial(jit_once, static_argnames="capacity")
 def _prior(backend: Nuts, key: Array, *, capacity: int) -> tuple[Any, ...]:
     """An empty buffer; draws of the prior, keys, step sizes and masses of chains; and zero."""
     target = backend.target

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from ...models.messages import short
 from ..backend import Posterior
 from ..buffer import Buffer, empty, record
+from ..compiling import jit_once
 from ..observation import many_observations, one_observation
 from ..progress import reported
 from ..status import Status, Trouble
@@ -179,7 +180,7 @@ def _position_like(backend: Svi, buffer: Buffer) -> Any:
     return ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank))[1]
 
 
-@partial(jax.jit, static_argnames="capacity")
+@partial(jit_once, static_argnames="capacity")
 def _start(backend: Svi, key: Array, *, capacity: int) -> tuple[SviState, Array]:
     """A narrow guide without observations, and the key to fit it with."""
     target = backend.target

@@ -6,16 +6,18 @@ import pytest
 
 from mixts.bandit import Agent, LinTS, ThompsonSampling
 from mixts.inference import ClosedForm, Nuts, compiling
-from mixts.inference.compiling import jit_loop, loop_options
+from mixts.inference.compiling import jit_loop, jit_once, loop_options, once_options
 from mixts.models import linear
 
 
 @pytest.fixture(autouse=True)
 def _as_users_have_it(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    loop_options.cache_clear()
+    for options in (loop_options, once_options):
+        options.cache_clear()
     yield
-    loop_options.cache_clear()
+    for options in (loop_options, once_options):
+        options.cache_clear()
 
 
 def total(n, start):
@@ -28,6 +30,18 @@ def test_it_computes_what_jit_computes_wherever_it_is_called():
     assert int(looped(4, 1)) == int(jax.jit(looped)(4, 1)) == 7
     assert jax.vmap(looped, (None, 0))(4, starts).tolist() == [6, 7, 8]
     assert float(jax.grad(lambda x: jit_loop(jnp.square)(x))(3.0)) == 6.0
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=2"])
+def test_what_runs_once_is_the_same_without_optimisations(flags, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    drawn = jit_once(lambda key: jax.random.normal(key, (3,)))
+    expected = jax.random.normal(jax.random.key(0), (3,))
+    options = once_options()
+    assert options is not None
+    assert ("xla_backend_optimization_level" in options) is (not flags)
+    assert jnp.allclose(drawn(jax.random.key(0)), expected)
+    assert jnp.allclose(jax.vmap(drawn)(jax.random.key(0)[None])[0], expected)
 
 
 def test_arguments_that_are_all_known_do_not_hide_that_jit_is_around_it():
