@@ -16,9 +16,9 @@ from numpyro.infer.util import log_density
 
 from mistakes import as_a_user, cases, check_refused
 from mixts.inference import Nuts, Svi
-from mixts.inference.buffer import Buffer
+from mixts.inference.buffer import Buffer, empty
 from mixts.inference.programs.target import Target, as_target
-from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson
+from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Poisson, glm
 from sampling import common_taste, unoptimised
 from tolerance import tolerance
 
@@ -452,3 +452,17 @@ def test_the_cause_of_a_failure_is_kept():
     with as_a_user(), pytest.raises(ValueError, match="fails") as failure:
         Nuts(fails, "movie", D)
     assert isinstance(failure.value.__cause__, KeyError)
+
+
+def test_the_density_reads_all_rows_there_is_room_for():
+    """A step of chains or of a guide costs in proportion to them, as the page on agents says."""
+    target = Target(hierarchy=glm([[1.0], [0.5]], dim=D))
+
+    def operations(room):
+        buffer = empty(room, D, exposure=target.takes_exposure)
+        position = target.start(jax.random.key(0), buffer)
+        slope = jax.jit(jax.grad(target.potential)).lower(position, buffer).compile()
+        return slope.cost_analysis()["flops"]
+
+    small, large = operations(1024), operations(16 * 1024)
+    assert 12 < large / small <= 16
