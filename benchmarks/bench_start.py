@@ -47,7 +47,7 @@ def clicks() -> Data:
 def begin_and_update(make: Callable) -> None:
     """A backend's first calls: `init`, `condition`, `update`, scores and a posterior."""
     backend, data = make(glm(weights(), D)), clicks()
-    state = backend.condition(backend.init(), *data[:3])
+    state = backend.condition(backend.init(), *data)
     state = backend.update(state, data.contexts[0], 0, 1.0)
     backend.sample_scores(jax.random.key(0), state, data.contexts[0]).block_until_ready()
     backend.posterior(state)
