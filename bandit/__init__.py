@@ -54,7 +54,7 @@ from .problems.synthetic import SyntheticProblem
 from .simulation.loop import simulate
 from .simulation.results import Played, Simulation
 from .simulation.run import instance_of_run, told_truth
-from .tables.fit import Fit, fit
+from .tables.fit import Fit, compare_fits, fit
 
 __all__ = [
     "GLMTS",
@@ -118,6 +118,7 @@ __all__ = [
     "UnknownDecision",
     "best_action",
     "choice_probabilities",
+    "compare_fits",
     "compile_cache",
     "fit",
     "instance_of_run",

@@ -11,6 +11,7 @@ from .judging.calibration import Calibration, calibrate
 from .judging.comparison import Comparison, compare
 from .judging.empirical_bayes import EmpiricalBayes, empirical_bayes
 from .judging.evidence import log_evidence
+from .judging.leave_one_out import LeaveOneOut, leave_one_out
 from .mixture.collapsed import Collapsed
 from .mixture.hierarchies import HierarchyComparison, Mixture, compare_hierarchies
 from .plots.posterior import plot_forest, plot_learning
@@ -33,6 +34,7 @@ __all__ = [
     "Factored",
     "HierarchyComparison",
     "Laplace",
+    "LeaveOneOut",
     "Mixture",
     "Nuts",
     "Posterior",
@@ -46,6 +48,7 @@ __all__ = [
     "compare",
     "compare_hierarchies",
     "empirical_bayes",
+    "leave_one_out",
     "log_evidence",
     "over_devices",
     "plot_forest",

@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import arviz
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray
 from jax import Array
 from numpyro.distributions import Distribution
 
-from ..models import Hierarchy, Level
+from ..models import Data, Hierarchy, Level
 from ..models.labels import label_index
 from .backend import Posterior
 from .mixture.collapsed import Collapsed
 from .programs.nuts import Nuts
 from .programs.svi import Svi
 
-__all__ = ["groups_to_arviz", "rhat_and_ess", "to_arviz"]
+__all__ = ["checks_to_arviz", "groups_to_arviz", "rhat_and_ess", "to_arviz"]
 
 _OTHER = "other_component"  # the columns of a learned covariance
 
@@ -38,6 +40,40 @@ def to_arviz(posterior: Posterior, key: Array, n: int, hierarchy: Hierarchy | No
     if _gives_trees():
         return from_dict({"posterior": draws}, coords=coords, dims=dims)
     return from_dict(posterior=draws, coords=coords, dims=dims)
+
+
+def checks_to_arviz(posterior: Posterior, data: Data, key: Array, n: int = 1000) -> Any:
+    """`n` joint draws with what is needed to check them: for `arviz.loo`, `compare`, `plot_ppc`.
+
+    The groups are `posterior` (levels and learned numbers), `posterior_predictive`, `log_likelihood` and
+    `observed_data`, the last three with a variable `reward` that has a number for each observation. All
+    draws are in one chain. Memory is O(n rows).
+    """
+    hierarchy: Any = posterior.backend.problem
+    key_draw, key_rewards = jax.random.split(key)
+    draws = posterior.backend.sample_unknowns(key_draw, posterior.state, n)
+    exposure = None if data.exposure is None else data.exposure
+
+    def of_draw(draw: dict[str, Array], own: Array) -> tuple[Array, Array]:
+        vectors = draw[hierarchy.actions.name][data.actions]
+        numbers = {name: draw[name] for name in hierarchy.reward.unknowns}
+        law = hierarchy.reward.given(numbers).law_of(jnp.sum(data.contexts * vectors, -1), exposure)
+        return law.sample(own), law.log_prob(data.rewards)
+
+    rewards, densities = jax.jit(jax.vmap(of_draw))(draws, jax.random.split(key_rewards, n))
+    coords, dims = _coordinates(posterior, hierarchy)
+    dims = dims | {"reward": ["observation"]}
+    groups: dict[str, Any] = {
+        "posterior": {name: np.asarray(value)[None] for name, value in draws.items()},
+        "posterior_predictive": {"reward": np.asarray(rewards)[None]},
+        "log_likelihood": {"reward": np.asarray(densities)[None]},
+        "observed_data": {"reward": np.asarray(data.rewards)},
+    }
+    from_dict: Any = arviz.from_dict
+    coords = coords | {"observation": np.arange(len(data))}
+    if _gives_trees():
+        return from_dict(groups, coords=coords, dims=dims)
+    return from_dict(**groups, coords=coords, dims=dims)
 
 
 def groups_to_arviz(

@@ -1,5 +1,6 @@
 """`fit`: from a catalogue and a log to a posterior that predicts, draws, and makes an agent."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,16 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from ...inference import Backend, EmpiricalBayes, Posterior, Status, best_backend, empirical_bayes
+from ...inference import (
+    Backend,
+    EmpiricalBayes,
+    LeaveOneOut,
+    Posterior,
+    Status,
+    best_backend,
+    empirical_bayes,
+    leave_one_out,
+)
 from ...inference.progress import task
 from ...inference.random import fused_key
 from ...models import Catalogue, Data, Gaussian, Hierarchy
@@ -19,7 +29,7 @@ from ..agent.views import action_moments, expected_rewards
 from ..policies.policy import ThompsonSampling
 from .frames import effects_frame, unknowns_frame
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "compare_fits", "fit"]
 
 _DRAWS = 1000  # of the learned numbers, where they are shown
 
@@ -127,6 +137,20 @@ class Fit(NamedTuple):
     def plot(self, **options: Any) -> Any:
         """The effects as a forest; see `plot_forest`."""
         return self.posterior().plot(**options)
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Each reward of the log predicted from all others, exactly; see `leave_one_out`."""
+        return leave_one_out(self.hierarchy, self.data)
+
+    def to_arviz(self, n: int = 1000, key: Array | None = None) -> Any:
+        """Draws with `posterior_predictive`, `log_likelihood` and `observed_data`, as ArviZ has them.
+
+        For `arviz.loo`, `arviz.compare`, `arviz.plot_ppc` and others.
+        """
+        from ...inference.arviz_view import checks_to_arviz
+
+        key = jax.random.key(0) if key is None else key
+        return checks_to_arviz(self.posterior(), self.data, key, n)
 
     def _unknowns(self, key: Array | None) -> dict[str, np.ndarray]:
         if not self.hierarchy.unknowns.laws:
@@ -237,6 +261,47 @@ def _in_units_of(catalogue: Catalogue, data: Data) -> Catalogue:
         is_constant = np.array([name == "Intercept" for name in components], float)
         laws["common"] = {"mean": float(rewards.mean()) * is_constant} | own
     return catalogue.changed(laws=laws, unit=catalogue.unit or spread)
+
+
+def compare_fits(fits: Mapping[str, Fit]) -> pd.DataFrame:
+    """Fits of the same log, the best first, by how well they predict each reward from all others.
+
+    Its columns are `elpd`, the sum of the log densities of exact leave-one-out predictions, `se`, its
+    standard error, `difference` from the best, and `se_difference`, that of the differences row by row.
+
+    Args:
+        fits: by name, linear and Gaussian with known numbers: of numbers="maximum", or given ones.
+
+    Example:
+        >>> import pandas as pd
+        >>> shoes = pd.DataFrame({"shoe": ["boot", "clog"], "kind": ["warm", "light"]})
+        >>> log = pd.DataFrame({"shoe": ["boot", "clog"] * 3, "worn": [3.0, 1.0, 3.5, 1.2, 2.9, 0.7]})
+        >>> known = {"covs": 1.0, "reward": Gaussian(0.5)}
+        >>> one = fit(Catalogue(shoes, "shoe", **known), log, reward="worn")
+        >>> two = fit(Catalogue(shoes, "shoe", crossed="kind", **known), log, reward="worn")
+        >>> list(compare_fits({"alone": one, "kinds": two}).columns)
+        ['elpd', 'se', 'difference', 'se_difference']
+    """
+    if not isinstance(fits, Mapping) or len(fits) < 2:
+        raise TypeError(
+            f"compare_fits: got {short(fits)}; expected a dict of two fits or more, by name"
+        )
+    first = next(iter(fits.values()))
+    for name, each in fits.items():
+        if not np.array_equal(each.data.rewards, first.data.rewards):
+            raise ValueError(
+                f"compare_fits: {short(name)} was fitted to other rewards; expected fits of the same log"
+            )
+    found = {name: each.leave_one_out() for name, each in fits.items()}
+    order = sorted(found, key=lambda name: -found[name].elpd)
+    best = found[order[0]].log_density
+    rows = {}
+    for name in order:
+        apart = found[name].log_density - best
+        spread = np.sqrt(len(apart)) * apart.std(ddof=1) if len(apart) > 1 else float("nan")
+        rows[name] = (found[name].elpd, found[name].se, float(apart.sum()), float(spread))
+    columns = ["elpd", "se", "difference", "se_difference"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def _maximised(hierarchy: Hierarchy, data: Data) -> EmpiricalBayes:

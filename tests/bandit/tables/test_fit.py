@@ -1,10 +1,11 @@
 """`fit`: from two tables to a posterior and an agent."""
 
+import arviz
 import numpy as np
 import pandas as pd
 import pytest
 
-from mixts.bandit import Agent, ThompsonSampling, fit
+from mixts.bandit import Agent, ThompsonSampling, compare_fits, fit
 from mixts.inference import ClosedForm, Collapsed, best_backend
 from mixts.models import Bernoulli, Catalogue, CatalogueError, Gaussian
 from sampling import unoptimised
@@ -161,6 +162,39 @@ def test_learned_scales_and_clicks():
     assert list(numbers.index) == ["top_scale", "shoe_scale"]
     assert (numbers["5%"] < numbers["95%"]).all()
     assert found.draw(3)["shoe"].shape == (3, 12, 1)
+
+
+def test_fits_are_checked_with_arviz(found):
+    n = 4000
+    tree = found.to_arviz(n)
+    loo = arviz.loo(tree)
+    exact = found.leave_one_out()
+    # Importance sampling of 4,000 draws, and its smoothing.
+    assert float(loo.elpd_loo) == pytest.approx(exact.elpd, abs=0.3)
+    assert float(loo.se) == pytest.approx(exact.se, rel=0.02)
+    drawn = np.asarray(tree["posterior_predictive"]["reward"])[0]
+    assert drawn.shape == (n, len(LOG))
+    predicted = found.predict(LOG)
+    # Five standard errors of the mean of draws.
+    spread = np.sqrt(predicted["sd"].to_numpy() ** 2 + 1.0)
+    assert (np.abs(drawn.mean(0) - predicted["mean"]) < 5 * spread / np.sqrt(n)).all()
+    np.testing.assert_array_equal(tree["observed_data"]["reward"], found.data.rewards)
+
+
+def test_fits_are_compared(found):
+    plain = fit(
+        Catalogue(SHOES, "shoe", covs={"shoe": 0.3, "common": 100.0}, reward=Gaussian(1.0)),
+        LOG,
+        reward="worn",
+    )
+    table = compare_fits({"plain": plain, "with age": found})
+    assert list(table.index) == ["with age", "plain"]
+    assert table["difference"].iloc[0] == 0.0
+    assert table.loc["plain", "difference"] < -table.loc["plain", "se_difference"] < 0
+    with pytest.raises(ValueError, match="other rewards"):
+        compare_fits(
+            {"plain": plain, "other": plain._replace(data=found.catalogue.data(LOG[:9], "worn"))}
+        )
 
 
 def test_mistakes():
