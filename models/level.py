@@ -25,6 +25,7 @@ from .kernels import Kernel
 from .labels import as_labels, label_index
 from .laws import as_one_event, check_real_law, is_gaussian
 from .messages import short
+from .names import check_name
 from .spreads import (
     Spread,
     as_cov,
@@ -40,10 +41,7 @@ from .spreads import (
 )
 from .weights import Weights, as_operator, as_weights, has_single_arrows
 
-__all__ = ["RESERVED_NAMES", "Level", "are_single", "check_mean"]
-
-LONGEST_NAME = 100  # letters
-RESERVED_NAMES = ("reward", "reward_noise", "observation")
+__all__ = ["Level", "are_single", "check_mean"]
 
 
 class Level(Declaration):
@@ -111,7 +109,7 @@ class Level(Declaration):
     drift: Any = None
 
     def __post_init__(self):
-        _check_name(self.name)
+        check_name(self.name)
         here = f"level '{self.name}'"
         self.size = as_count(self.size, f"{here}: size")
         self.parents = _as_parents(self.parents, here)
@@ -339,23 +337,6 @@ class Level(Declaration):
         given = [f"'{self.name}', {self.size}"]
         given += [f"parents={sorted(self.parents)}"] if self.parents else []
         return f"Level({', '.join(given)})"
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(
-            f"level name {short(name)}; expected letters, digits and underscores, such as 'movie': it "
-            "becomes the name of a NumPyro site"
-        )
-    if len(name) > LONGEST_NAME:
-        raise ValueError(
-            f"level name {short(name, 40)} has {len(name):,} letters; expected at most {LONGEST_NAME}"
-        )
-    if name in RESERVED_NAMES:
-        raise ValueError(
-            f"level name '{name}' is reserved (as are {', '.join(RESERVED_NAMES)}); the program has "
-            "a site or plate of that name: choose another"
-        )
 
 
 def _as_parents(parents: Any, here: str) -> dict[str, Weights]:

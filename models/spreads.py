@@ -202,8 +202,8 @@ def _check_matrix(kernel: Kernel, size: int, here: str) -> None:
     if not (np.isfinite(root).all() and (np.diagonal(root) > 0).all()):
         raise ValueError(
             f"{here} {short(kernel)} gives a matrix that is not positive definite in {root.dtype}: vectors "
-            "are too much alike; give a larger nugget, a shorter lengthscale or a weaker correlation, or use "
-            "float64"
+            "are too much alike; give a larger nugget, a shorter lengthscale or a weaker correlation, or "
+            "use float64"
         )
 
 
