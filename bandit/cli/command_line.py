@@ -75,6 +75,33 @@ def _parser() -> argparse.ArgumentParser:
         text = f"{what} (default: %(default)s)"
         compare.add_argument(f"--{name}", type=_count, default=value, metavar="N", help=text)
 
+    text = "learn from a table of items and a log what items and their effects are worth"
+    fitted = commands.add_parser("fit", help="fit a hierarchy to two CSV files", description=text)
+    fitted.set_defaults(run=(".fit", "run_fit"))
+    fitted.add_argument("items", type=Path, metavar="ITEMS", help="CSV file: a row for each item")
+    fitted.add_argument("log", type=Path, metavar="LOG", help="CSV file: a row for each reward")
+    for name, what in (("action", "labels of the items"), ("reward", "rewards in the log")):
+        fitted.add_argument(f"--{name}", required=True, metavar="COLUMN", help=f"column of {what}")
+    for name, what in (
+        ("crossed", "columns of labels; several in a cell are separated by |"),
+        ("nested", "columns of a tree, top to bottom"),
+        ("numeric", "columns of numbers"),
+    ):
+        fitted.add_argument(f"--{name}", nargs="+", metavar="COLUMN", help=what)
+    text = "formula of what a visitor's context is made of, in columns of the log"
+    fitted.add_argument("--contexts", metavar="FORMULA", help=text)
+    text = "column that says how many rewards a row of the log stands for"
+    fitted.add_argument("--exposure", metavar="COLUMN", help=text)
+    text = "reward family (default: %(default)s)"
+    families = ("gaussian", "bernoulli", "poisson")
+    fitted.add_argument("--family", choices=families, default="gaussian", help=text)
+    text = "what a missing cell means (default: %(default)s)"
+    meanings = ("error", "unknown", "new")
+    fitted.add_argument("--missing", choices=meanings, default="error", help=text)
+    text = "learn scales and noise by their posterior or at their maximum (default: %(default)s)"
+    ways = ("posterior", "maximum")
+    fitted.add_argument("--numbers", choices=ways, default="posterior", help=text)
+
     text = "play the paper's experiments again; a call that was stopped continues where it was"
     again = commands.add_parser("reproduce", help="play the paper's figures", description=text)
     again.set_defaults(run=("..experiments.command", "run_reproduce"))
@@ -101,13 +128,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("benchmarks", nargs="*", metavar="NAME", help=text)
 
     text = "seed of all random numbers (default: %(default)s)"
-    for command in (compare, again):
+    for command in (compare, fitted, again):
         command.add_argument("--seed", type=_seed, default=0, metavar="N", help=text)
     text = "folder for the results (default: %(default)s)"
-    for command in (demo, compare, again):
+    for command in (demo, compare, fitted, again):
         command.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=text)
     again.set_defaults(out=Path("out") / "reproduce")
-    for command in (demo, compare, again, bench):
+    for command in (demo, compare, fitted, again, bench):
         command.set_defaults(error=command.error)
     return parser
 
