@@ -74,7 +74,7 @@ class Moved(NamedTuple):
         found: what the density was computed from, there.
         log_density: of the target, there.
         accepted: the number of accepted proposals.
-        broken: the number of proposals at which the target was NaN.
+        broken: the number of proposals at which the target was NaN or infinite.
     """
 
     positions: Float[Array, "M p"]
@@ -124,7 +124,7 @@ def moved(
         proposals = stay, from_all, from_each
         proposed, correction = jax.lax.switch(kind, proposals, key_from, state.positions)
         there, found = densities(proposed)
-        broken = jnp.isnan(there)
+        broken = jnp.isnan(there) | (there == jnp.inf)
         ratio = jnp.where(broken, -jnp.inf, there - state.log_density + correction)
         accept = jnp.log(jax.random.uniform(key_accept, (M,))) < ratio
         accept |= number == 0  # which only finds the density of where particles are
