@@ -23,10 +23,7 @@ _SHOWN = 20  # rows of a table
 
 def run_fit(options: argparse.Namespace) -> None:
     """Fit, print what was learned, and write tables and pictures."""
-    try:
-        found = _fitted(options)
-    except ValueError as error:  # of a table that does not fit, or a column that is not there
-        options.error(str(error))
+    found = _fitted(options)
     options.out.mkdir(parents=True, exist_ok=True)
     effects, items = found.effects(), found.items().sort_values("mean", ascending=False)
     effects.to_csv(options.out / "effects.csv", index=False)
@@ -42,6 +39,13 @@ def run_fit(options: argparse.Namespace) -> None:
 
 
 def _fitted(options: argparse.Namespace) -> Fit:
+    try:
+        return _fit_of(options)
+    except ValueError as error:  # of a table that does not fit, or a column that is not there
+        return options.error(str(error))
+
+
+def _fit_of(options: argparse.Namespace) -> Fit:
     family = FAMILIES[options.family]
     catalogue = Catalogue(
         _read(options.items),

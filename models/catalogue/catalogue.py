@@ -1,7 +1,9 @@
 """`Catalogue`: a table of items as a hierarchy with names, and rows as contexts and data."""
 
+import pickle
 from collections.abc import Hashable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -25,6 +27,9 @@ from .numeric import learn_numeric
 from .table import CatalogueError, Table, as_table, numbers_of
 
 __all__ = ["Catalogue", "NewItems"]
+
+_COMPUTED = ("hierarchy", "_places")  # from the rest, when they are asked for
+_FORMAT = "mixts catalogue 1"
 
 
 class NewItems(NamedTuple):
@@ -277,6 +282,38 @@ class Catalogue:
             labels, action_weights(own), nodes, self._copied(parts=_joined(self.parts, own))
         )
 
+    def save(self, path: Any) -> None:
+        """Write the catalogue to a file, with its encoding of contexts; see `load`."""
+        kept = {name: part for name, part in vars(self).items() if name not in _COMPUTED}
+        Path(path).write_bytes(pickle.dumps((_FORMAT, kept)))
+
+    @classmethod
+    def load(cls, path: Any) -> "Catalogue":
+        """The catalogue that `save` wrote.
+
+        The file is a pickle, for an encoding may hold any transformer: read it only if you trust whoever
+        wrote it, and with the same versions of formulaic and scikit-learn.
+
+        Example:
+            >>> import pandas as pd
+            >>> Catalogue(pd.DataFrame({"shoe": ["boot", "clog"]}), "shoe").save("shoes")
+            >>> Catalogue.load("shoes").labels
+            ('boot', 'clog')
+        """
+        content = Path(path).read_bytes()
+        try:
+            written, kept = pickle.loads(content)
+        except Exception as error:
+            raise CatalogueError(f"{path} holds no catalogue: {error}") from error
+        if written != _FORMAT:
+            raise CatalogueError(
+                f"{path} holds a catalogue of format {short(written)}, and this mixts reads {_FORMAT}: "
+                "make it again from its table"
+            )
+        catalogue = object.__new__(cls)
+        vars(catalogue).update(kept)
+        return catalogue
+
     @property
     def places(self) -> dict[Hashable, int]:
         """Label of an item -> its position."""
@@ -296,9 +333,7 @@ class Catalogue:
 
     def _copied(self, **changes: Any) -> "Catalogue":
         copy = object.__new__(type(self))
-        kept = {
-            name: part for name, part in vars(self).items() if name not in ("hierarchy", "_places")
-        }
+        kept = {name: part for name, part in vars(self).items() if name not in _COMPUTED}
         vars(copy).update(kept | changes)
         copy.labels = copy.parts.labels
         return copy

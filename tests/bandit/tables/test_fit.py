@@ -99,6 +99,15 @@ def test_the_agent_speaks_rows_and_labels(found):
         agent.act({"years": 30.0})
 
 
+def test_an_agent_from_a_file_speaks_again(found, tmp_path):
+    agent = found.agent()
+    agent.save(tmp_path / "agent")
+    found.catalogue.save(tmp_path / "catalogue")
+    again = Agent.load(tmp_path / "agent")
+    again.speak(Catalogue.load(tmp_path / "catalogue"))
+    assert again.act({"age": 30.0}) == agent.act({"age": 30.0})
+
+
 def test_new_items_come_as_rows(found):
     agent = found.agent()
     rows = {"shoe": ["clog", "mule"], "kinds": ["warm", "dry|warm"], "top": ["boots", "sandals"]}

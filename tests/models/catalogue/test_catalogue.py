@@ -164,6 +164,27 @@ def test_the_encoding_is_asked_for_before_it_is_used():
     assert catalogue.encoding is None
 
 
+@pytest.mark.parametrize(
+    "contexts", ["1 + bs(age, df=4) * C(town)", ["age", "town"], "transformer"]
+)
+def test_a_file_holds_all_of_it(contexts, tmp_path):
+    people = pd.DataFrame({"age": np.linspace(20.0, 60.0, 9), "town": ["Oslo", "Rome", "Bonn"] * 3})
+    if contexts == "transformer":
+        make = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["age"]))
+        contexts = make.fit(people)
+    options = {"nested": ["top", "sub"], "numeric": "price", "missing": "new"}
+    catalogue = Catalogue(SHOP, "item", contexts=contexts, visitors=people, **options)
+    _ = catalogue.hierarchy
+    catalogue.save(tmp_path / "shop")
+    again = Catalogue.load(tmp_path / "shop")
+    np.testing.assert_array_equal(again.contexts(people[3:5]), catalogue.contexts(people[3:5]))
+    assert repr(again.hierarchy) == repr(catalogue.hierarchy)
+    assert again.positions({"item": "ball"}).tolist() == [3]
+    (tmp_path / "broken").write_bytes(b"nothing")
+    with pytest.raises(CatalogueError, match="holds no catalogue"):
+        Catalogue.load(tmp_path / "broken")
+
+
 def test_a_log_becomes_data():
     catalogue = Catalogue(SHOP, "item", contexts=["age"], visitors=PEOPLE, reward=Bernoulli())
     log = pl.DataFrame({"item": ["ball", "boot"], "age": [30, 40], "clicked": [True, False]})
