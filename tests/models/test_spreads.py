@@ -10,9 +10,10 @@ import scipy.stats
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from mixts.inference import ClosedForm
+from mixts.inference import ClosedForm, log_evidence
 from mixts.models import (
     AR1,
+    Data,
     Gaussian,
     GaussianProcess,
     Graph,
@@ -195,6 +196,9 @@ def test_closed_form_given_values(declared, values, prior, cov, x64):
     for row, (context, action) in enumerate(zip(contexts, actions, strict=True)):
         seen[row, 6 + DIM * action : 8 + DIM * action] = context
     gain = both @ seen.T @ np.linalg.inv(seen @ both @ seen.T + 0.25 * np.eye(2))
+    spread = seen @ both @ seen.T + 0.25 * np.eye(2)
+    evidence = scipy.stats.multivariate_normal.logpdf(rewards, seen @ mean, spread)
+    np.testing.assert_allclose(log_evidence(known, Data(*DATA)), evidence, rtol=1e-10)
     expected = mean + gain @ (rewards - seen @ mean)
     left = both - gain @ seen @ both
     np.testing.assert_allclose(posterior.mean["zone"].ravel(), expected[:6], rtol=1e-9, atol=1e-9)
