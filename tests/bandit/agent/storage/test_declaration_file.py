@@ -92,6 +92,8 @@ POLICIES = {
     "factored": lambda: ThompsonSampling(Factored(glm(WEIGHTS, 2), means="joint", capacity=8)),
     "laplace": lambda: ThompsonSampling(Laplace(movies(Bernoulli()), sites="mle")),
     "matched": lambda: ThompsonSampling(ExpectationPropagation(movies(Poisson()), sweep=False)),
+    "drifts": lambda: ThompsonSampling(ClosedForm(movies(drift=[0.1, 0.2]))),
+    "half-life": lambda: ThompsonSampling(ClosedForm(movies()), half_life=30.0),
     "counts": lambda: ThompsonSampling(Laplace(movies(Poisson()))),
     "link": lambda: ThompsonSampling(Laplace(nonlinear(WEIGHTS, 2, link=jnp.tanh))),
     "linear": lambda: LinTS(movies()),
