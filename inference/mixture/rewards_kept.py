@@ -131,7 +131,9 @@ class KeptRows(KeptRewards):
         return backend.condition(backend.init(), contexts, blank, *others)
 
     def log_evidence(self, known: Hierarchy, kept: Buffer) -> Float[Array, ""]:
-        return self.state(known, kept).log_evidence
+        """Where messages do not come to agree there is none: it may be off by any amount."""
+        state = self.state(known, kept)
+        return jnp.where(state.info.unconverged > 0, -jnp.inf, state.log_evidence)
 
     def reserve(self, kept: Buffer, more: int) -> Buffer:
         return reserve(kept, more)
