@@ -17,13 +17,12 @@ from ..data import Data
 from ..hierarchy import Hierarchy
 from ..messages import listed, short
 from ..rewards import Gaussian, Reward
-from .assembly import Parts, action_weights, highest, levels_of
+from .assembly import action_weights, levels_of
 from .cells import label_column
-from .choices import Choices, as_choices, check_levels, option_of
-from .crossed import learn_crossed
+from .choices import as_choices, check_levels
 from .encoding import Encoding, learn_encoding
-from .nested import NewNode, learn_nested
-from .numeric import learn_numeric
+from .learning import Options, action_labels, joined_parts, learn_parts, sizes_of
+from .nested import NewNode
 from .table import CatalogueError, Table, as_table, numbers_of
 
 __all__ = ["Catalogue", "NewItems"]
@@ -148,8 +147,8 @@ class Catalogue:
             )
         self.unit = None if unit is None else float(as_positive(unit, "Catalogue unit"))
         self.reward_given = reward
-        options = _Options(several, separator, missing, self.choices)
-        self.parts = _learned(table, self.choices, options, common)
+        options = Options(several, separator, missing, self.choices)
+        self.parts = learn_parts(table, self.choices, options, common)
         self.labels = self.parts.labels
         self.laws = _as_laws(means, covs, scales, self.parts.names)
         self.contexts_from = contexts
@@ -262,7 +261,7 @@ class Catalogue:
     def new_items(self, items: Any) -> NewItems:
         """New items, and the nodes of the tree that come with them."""
         table = as_table(items, "new items")
-        labels = _action_labels(table, self.action_column)
+        labels = action_labels(table, self.action_column)
         for row, label in enumerate(labels):
             if label in self._places:
                 table.refuse(row, self.action_column, label, "is an item of the catalogue already")
@@ -279,7 +278,7 @@ class Catalogue:
             numeric=tuple((numeric, numeric.weights(table)) for numeric, _ in self.parts.numeric),
         )
         return NewItems(
-            labels, action_weights(own), nodes, self._copied(parts=_joined(self.parts, own))
+            labels, action_weights(own), nodes, self._copied(parts=joined_parts(self.parts, own))
         )
 
     def save(self, path: Any) -> None:
@@ -339,81 +338,9 @@ class Catalogue:
         return copy
 
     def __repr__(self) -> str:
-        above = [f"{name} ({size:,})" for name, size in _sizes(self.parts).items()]
+        above = [f"{name} ({size:,})" for name, size in sizes_of(self.parts).items()]
         what = f" below {', '.join(above)}" if above else ""
         return f"Catalogue({len(self.labels):,} of level '{self.parts.action}'{what})"
-
-
-class _Options(NamedTuple):
-    several: Any
-    separator: Any
-    missing: Any
-    choices: Choices
-
-    def of(self, level: str, allowed: tuple[str, ...]) -> str:
-        """What is missing in a level."""
-        if not isinstance(self.missing, Mapping) and self.missing in ("error", "unknown", "new"):
-            # One for all, as far as a column allows it.
-            return self.missing if self.missing in allowed else "error"
-        return option_of(self.missing, level, "missing", allowed, self.choices.levels)
-
-    def averaged(self, level: str) -> bool:
-        levels = list(self.choices.crossed)
-        return option_of(self.several, level, "several", ("average", "sum"), levels) == "average"
-
-    def separated(self, level: str) -> str | None:
-        given = self.separator
-        if isinstance(given, Mapping):
-            check_levels(given, list(self.choices.crossed), "separator")
-            given = given.get(level, "|")
-        if given is not None and (not isinstance(given, str) or not given):
-            raise ValueError(
-                f"Catalogue separator: got {short(given)} for level '{level}'; expected a text, or None"
-            )
-        return given
-
-
-def _learned(table: Table, choices: Choices, options: _Options, common: bool) -> Parts:
-    action, column = choices.action
-    labels = _action_labels(table, column)
-    crossed = [
-        learn_crossed(
-            table,
-            level,
-            name,
-            options.separated(level),
-            options.averaged(level),
-            options.of(level, ("error", "unknown", "new")),
-        )
-        for level, name in choices.crossed.items()
-    ]
-    nested = None
-    if choices.nested:
-        levels, columns = tuple(choices.nested), tuple(choices.nested.values())
-        policies = {options.of(level, ("error", "new")) for level in levels}
-        missing = "new" if policies == {"new"} else "error"
-        nested = learn_nested(table, levels, columns, missing)
-    numeric = []
-    for level, columns in choices.numeric.items():
-        learned = learn_numeric(table, level, columns, options.of(level, ("error", "unknown")))
-        numeric.append((learned, learned.weights(table)))
-    parts = Parts(action, labels, tuple(crossed), nested, tuple(numeric), None)
-    return parts._replace(below_common=highest(parts)) if common else parts
-
-
-def _action_labels(table: Table, column: str) -> tuple[Hashable, ...]:
-    """The labels of items, each there and different from the others."""
-    labels = label_column(table, column)
-    rows: dict[Hashable | None, int] = {}
-    for row, label in enumerate(labels):
-        if label is None:
-            table.refuse(row, column, None, "is missing; every item needs a label")
-        first = rows.setdefault(label, row)
-        if first != row:
-            table.refuse(
-                row, column, label, f"is the label of row {first} too; every item needs its own"
-            )
-    return tuple(labels)
 
 
 def _unit(reward: Reward | None) -> float:
@@ -470,30 +397,3 @@ def _check_rewards(
             float(rewards[row]),
             f"is no reward of {short(family)}; check the column, or declare another family",
         )
-
-
-def _joined(parts: Parts, new: Parts) -> Parts:
-    """Items and new ones after them."""
-    crossed = tuple(
-        (crossed, own.join(more, own.shape[0], own.shape[0] + more.shape[0]))
-        for (crossed, own), (_, more) in zip(parts.crossed, new.crossed, strict=True)
-    )
-    numeric = tuple(
-        (numeric, np.concatenate([own, more]))
-        for (numeric, own), (_, more) in zip(parts.numeric, new.numeric, strict=True)
-    )
-    nested = None
-    if parts.nested is not None and new.nested is not None:
-        nested = new.nested[0], np.concatenate([parts.nested[1], new.nested[1]])
-    labels = (*parts.labels, *new.labels)
-    return Parts(parts.action, labels, crossed, nested, numeric, parts.below_common)
-
-
-def _sizes(parts: Parts) -> dict[str, int]:
-    """How many vectors the levels have that come from columns."""
-    sizes = {}
-    if parts.nested is not None:
-        tree = parts.nested[0]
-        sizes = {name: len(own) for name, own in zip(tree.levels, tree.labels, strict=True)}
-    sizes |= {crossed.level: len(crossed.labels) for crossed, _ in parts.crossed}
-    return sizes | {numeric.level: len(numeric.columns) for numeric, _ in parts.numeric}
