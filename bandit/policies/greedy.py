@@ -169,6 +169,14 @@ class BayesUCB(PosteriorPolicy):
         """The backend's posterior with all evidence so far discounted; rounds are counted on."""
         return state._replace(known=super().forget(state.known, factor))
 
+    def rebuilt(self, state: BayesUcbState) -> BayesUcbState:
+        """The backend's state after vectors have joined the hierarchy."""
+        return state._replace(known=super().rebuilt(state.known))
+
+    def advance(self, state: BayesUcbState, rounds: Any = 1.0) -> BayesUcbState:
+        """The backend's posterior so many rounds later; only observations are counted."""
+        return state._replace(known=super().advance(state.known, rounds))
+
     def status(self, state: BayesUcbState) -> Status:
         """The backend's status."""
         return super().status(state.known)

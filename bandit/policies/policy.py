@@ -201,11 +201,12 @@ class PosteriorPolicy(Policy[Any]):
             )
         if self.half_life is None:
             return
-        self.half_life = float(as_positive(self.half_life, "ThompsonSampling half_life"))
+        self.half_life = float(as_positive(self.half_life, f"{type(self).__name__} half_life"))
         if getattr(self.problem, "drifts", False):
             raise ValueError(
-                f"ThompsonSampling half_life is {self.half_life:g}, and levels of its hierarchy drift: "
-                "two ways to follow a world that changes; expected one, see hierarchy.without_drift()"
+                f"{type(self).__name__} half_life is {self.half_life:g}, and levels of its hierarchy "
+                "drift: two ways to follow a world that changes; expected one, see "
+                "hierarchy.without_drift()"
             )
 
     def init(self, key: Array, *, room: int = 0) -> Any:

@@ -366,9 +366,10 @@ def _forget(backend: Collapsed, state: CollapsedState, factor: Array) -> Collaps
 
 @jit_loop
 def _rebuilt(backend: Collapsed, state: CollapsedState) -> CollapsedState:
-    particles = state.particles
-    states = backend.mixing.states(particles.positions, state.kept)
-    return state._replace(particles=particles._replace(states=states))
+    mixing, particles = backend.mixing, state.particles
+    kept = mixing.rewards.of_all_actions(state.kept)
+    states = mixing.states(particles.positions, kept)
+    return state._replace(kept=kept, particles=particles._replace(states=states))
 
 
 @jax.jit

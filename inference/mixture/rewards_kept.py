@@ -54,6 +54,10 @@ class KeptRewards(eqx.Module):
         """The same with room for more rows."""
         return kept
 
+    def of_all_actions(self, kept: Any) -> Any:
+        """The same, where what is kept of new actions was put beside what is kept of the others."""
+        return kept
+
     @property
     def can_forget(self) -> bool:
         """Whether all evidence so far can be discounted."""
@@ -99,6 +103,9 @@ class KeptSums(KeptRewards):
     def log_evidence(self, known: Hierarchy, kept: RewardStatistics) -> Float[Array, ""]:
         noise = jnp.asarray(getattr(known.reward, "noise", 1.0))
         return log_density_of_rewards(gaussian_levels(known), noise, kept)
+
+    def of_all_actions(self, kept: RewardStatistics) -> RewardStatistics:
+        return kept._replace(actions=jnp.arange(len(kept.factors), dtype=kept.actions.dtype))
 
     @property
     def can_forget(self) -> bool:

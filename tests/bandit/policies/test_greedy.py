@@ -17,7 +17,7 @@ from mixts.bandit import (
 )
 from mixts.bandit.policies.greedy import score_moments
 from mixts.inference import ClosedForm, ExpectationPropagation, Nuts
-from mixts.models import Bernoulli, Hierarchy, Level, linear
+from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, linear
 from three_arms import MEANS, SDS, arms, chosen_shares, standard_errors
 
 KEY = jax.random.key(0)
@@ -93,6 +93,20 @@ def test_agents_take_and_keep_them(name, tmp_path):
     assert [again.act([1.0, 0.5]).action for _ in range(5)] == [
         agent.act([1.0, 0.5]).action for _ in range(5)
     ]
+
+
+def test_quantiles_follow_a_world_that_changes():
+    """The sd of a score grows while rounds pass; evidence with a half-life fades."""
+    drifting = Hierarchy([Level("arm", 2, drift=0.1)], Gaussian(1.0), dim=1)
+    for policy in (BayesUCB(ClosedForm(drifting)), BayesUCB(arms(), half_life=5.0)):
+        state = policy.update(policy.init(KEY), [1.0], 0, 1.0)
+        later = policy.advance(state, 10.0)
+        before, after = (
+            score_moments(policy.backend, KEY, one.known, jnp.ones(1)).sd[0]
+            for one in (state, later)
+        )
+        assert after > 1.05 * before
+        assert int(later.observed) == 1
 
 
 def test_new_actions():
