@@ -20,7 +20,7 @@ _ROWS = 64  # actions that are paired with all others at once
 
 
 class InformationDirected(PosteriorPolicy):
-    """Information-directed sampling by variance (Russo & Van Roy 2018, Section 6.3).
+    """Information-directed sampling by variance (Russo & Van Roy 2018).
 
     With mean rewards `r_a` under the posterior and the best action `A*`, let
 

@@ -83,9 +83,9 @@ class Collapsed(Backend[CollapsedState]):
     _: KW_ONLY
     particles: int = eqx.field(default=256, static=True)
     moves: int = eqx.field(default=3, static=True)
-    chains: int = eqx.field(default=8, static=True)
-    warmup: int = eqx.field(default=150, static=True)
-    samples: int = eqx.field(default=250, static=True)
+    chains: int = eqx.field(default=4, static=True)
+    warmup: int = eqx.field(default=300, static=True)
+    samples: int = eqx.field(default=500, static=True)
     target_accept: float = eqx.field(default=0.9, static=True)
 
     def __post_init__(self):

@@ -55,7 +55,7 @@ def test_other_actions_are_untouched(case):
     one = backend.update(state, context, 2, 1.5)
     many = backend.condition(state, [context, -context], [2, 2], [1.5, 0.5])
     for after in (one, many):
-        for new, old in zip(after.actions, state.actions, strict=True):
+        for new, old in zip(*map(jax.tree.leaves, (after.actions, state.actions)), strict=True):
             np.testing.assert_array_equal(new[..., others], old[..., others])
             assert not np.array_equal(new[..., 2], old[..., 2])
 

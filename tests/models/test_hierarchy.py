@@ -84,7 +84,7 @@ WHY_NOT = {
     ),
     "learned scale below a link": (
         lambda: declare(action={"scale": dist.HalfNormal(), "link": jnp.tanh}),
-        "level 'action' learns its scale: no closed form; use Collapsed, Nuts or Svi",
+        "level 'action' learns its scale: no closed form; use Nuts or Svi",
     ),
     "learned weights": (
         lambda: declare(action={"parents": {"effect": dist.Normal()}}),

@@ -317,7 +317,7 @@ SLATES = {
     "slates too short": (_slate(slates=[[0], [1], [2]]), ValueError, ["(3, 1)", "(3, 2)"]),
     "biases of others": (_slate(position_bias=[1.0]), ValueError, ["(1,)", "(2,)"]),
     "no slates": (_slate(4, 0, 2, 2), ValueError, ["num_slates"]),
-    "a variance of nothing": (_slate(slate_cov=0.0), ValueError, ["'slate'", "positive"]),
+    "a negative variance": (_slate(slate_cov=-1.0), ValueError, ["'slate'", "positive"]),
     "a noise to learn": (_slate(reward=LEARNED), ValueError, ["must be known"]),
 }
 DRUGS = {

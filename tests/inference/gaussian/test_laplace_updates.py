@@ -48,7 +48,7 @@ def test_only_the_action_taken_is_touched():
             old, new = (getattr(state.memory, field) for state in (before, after))
             np.testing.assert_array_equal(others(new, action), others(old, action))
             assert np.any(new[action] != old[action])
-        for old, new in zip(before.actions, after.actions, strict=True):
+        for old, new in zip(*map(jax.tree.leaves, (before.actions, after.actions)), strict=True):
             np.testing.assert_array_equal(others(new, action, -1), others(old, action, -1))
             assert np.any(new[..., action] != old[..., action])
         assert np.all(after.effects.mean != before.effects.mean)
