@@ -12,7 +12,8 @@ from .gaussian.closed_form import ClosedForm
 from .gaussian.expectation_propagation import ExpectationPropagation
 from .gaussian.factored import Factored
 from .gaussian.laplace import Laplace
-from .mixture.collapsed import Collapsed, why_not_collapsed
+from .mixture.collapsed import Collapsed
+from .mixture.limits import why_not_collapsed
 from .programs.by_hand import Program
 from .programs.nuts import Nuts
 from .programs.svi import Svi

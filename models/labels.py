@@ -1,4 +1,4 @@
-"""Labels: what a user calls vectors, actions and the components of a context."""
+"""Names of levels, and labels: what a user calls vectors, actions and the components of a context."""
 
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -8,8 +8,10 @@ from jax import Array
 
 from .messages import short
 
-__all__ = ["as_hashable", "as_label", "as_labels", "label_index"]
+__all__ = ["RESERVED_NAMES", "as_hashable", "as_label", "as_labels", "check_name", "label_index"]
 
+LONGEST_NAME = 100  # letters
+RESERVED_NAMES = ("reward", "reward_noise", "observation")
 _CONVERTED = "biufUS"  # kinds of NumPy's numbers and strings that Python has too, without loss
 
 
@@ -65,3 +67,21 @@ def label_index(labels: Iterable[Hashable]) -> np.ndarray:
     rows = np.empty(len(given), object)
     rows[:] = given  # one by one: tuples stay what they are
     return rows
+
+
+def check_name(name: Any) -> None:
+    """Refuse a name of a level that no NumPyro site can have."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(
+            f"level name {short(name)}; expected letters, digits and underscores, such as 'movie': it "
+            "becomes the name of a NumPyro site"
+        )
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"level name {short(name, 40)} has {len(name):,} letters; expected at most {LONGEST_NAME}"
+        )
+    if name in RESERVED_NAMES:
+        raise ValueError(
+            f"level name '{name}' is reserved (as are {', '.join(RESERVED_NAMES)}); the program has "
+            "a site or plate of that name: choose another"
+        )

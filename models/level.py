@@ -22,10 +22,9 @@ from .families import (
     is_centered_by_default,
 )
 from .kernels import Kernel
-from .labels import as_labels, label_index
+from .labels import as_labels, check_name, label_index
 from .laws import as_one_event, check_real_law, is_gaussian
 from .messages import short
-from .names import check_name
 from .spreads import (
     Spread,
     as_cov,

@@ -27,10 +27,9 @@ from ...inference.gaussian.new_vectors import (
     carry_over,
     extend,
     first_of,
-    level_axes,
-    place,
     rows_of,
 )
+from ...inference.gaussian.places import level_axes, place
 from ...inference.progress import task
 from ...models import Hierarchy, Level
 from ..policies.policy import Policy

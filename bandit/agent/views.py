@@ -16,7 +16,8 @@ from jax import Array
 from jaxtyping import Float
 
 from ...inference import Backend, Posterior
-from ...inference.gaussian.new_vectors import extend, level_axes
+from ...inference.gaussian.new_vectors import extend
+from ...inference.gaussian.places import level_axes
 from ...models import Hierarchy, Reward
 from ...models.labels import label_index
 from ..policies.policy import Policy

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from numpyro.distributions import Distribution
 
 from ...models import Hierarchy, Level
@@ -32,10 +32,8 @@ __all__ = [
     "carry_over",
     "extend",
     "first_of",
-    "level_axes",
     "newcomers",
     "on_parents",
-    "place",
     "rows_of",
 ]
 
@@ -367,38 +365,3 @@ def alone(hierarchy: Hierarchy, name: str) -> Callable[[Hierarchy, Level], Hiera
 def _without_parents(level: Level) -> Level:
     weights = jax.tree.map(np.zeros_like, dict(level.parents or {}))
     return level.remade(parents=weights, branching=level.branching)
-
-
-def place(old: Tree, fresh: Tree, axes: Sequence[int | None], rows: Int[Array, " n"]) -> Tree:
-    """`old` with what `fresh` has of n vectors in given places; those past the end are left out."""
-
-    def placed(before: Array, new: Array, axis: int | None) -> Array:
-        if axis is None:
-            return before
-        where = (*[slice(None)] * axis, rows)
-        return before.at[where].set(new.astype(before.dtype), mode="drop")
-
-    leaves, structure = jax.tree.flatten(old)
-    pairs = zip(leaves, jax.tree.leaves(fresh), axes, strict=True)
-    return jax.tree.unflatten(structure, [placed(*pair) for pair in pairs])
-
-
-def level_axes(
-    make: Callable[[Hierarchy], Any], hierarchy: Hierarchy, name: str
-) -> list[int | None]:
-    """For each array of what `make` makes of a hierarchy, the axis that goes over a level, or None.
-
-    Found by making it, in shapes only, for one vector more: the axis that changes.
-    """
-    size = hierarchy[name].size
-    shapes = [
-        [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(make, extend(hierarchy, {name: n})))]
-        for n in (size, size + 1)
-    ]
-    return [_changed(few, more) for few, more in zip(*shapes, strict=True)]
-
-
-def _changed(few: tuple[int, ...], more: tuple[int, ...]) -> int | None:
-    axes = [i for i, (a, b) in enumerate(zip(few, more, strict=True)) if a != b]
-    assert len(axes) <= 1, "only what is kept jointly goes over vectors twice, and has no newcomers"
-    return axes[0] if axes else None

@@ -17,7 +17,8 @@ from .declared_unknowns import DeclaredUnknowns, start_values, unknown_parts
 from .free_numbers import with_values
 from .parts import all_parts, chosen_parts
 from .propagated_search import start_propagated
-from .search import FLAT, ascend, at_limits, at_zero, has_converged, on_a_ridge, start
+from .search import FLAT, ascend, has_converged, start
+from .undetermined import at_limits, at_zero, on_a_ridge
 
 __all__ = ["EmpiricalBayes", "empirical_bayes"]
 

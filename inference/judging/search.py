@@ -12,47 +12,41 @@ from ...models import Data
 from ..gaussian.evidence import log_density_of_rewards, prior_means
 from ..gaussian.reduction import weighed_rows
 from ..gaussian.sufficient_statistics import RewardStatistics, reward_statistics
-from .declared_unknowns import FAR, DeclaredUnknowns
+from .declared_unknowns import DeclaredUnknowns
 from .free_numbers import FreeNumbers
 from .parts import Part
 
 __all__ = [
+    "FACTOR",
     "FLAT",
+    "NOTHING",
+    "STEPS",
     "Point",
     "Search",
     "ascend",
-    "at_limits",
-    "at_zero",
     "best_multiple",
     "has_converged",
-    "on_a_ridge",
     "one_unit",
     "start",
 ]
 
 # A variance that can be made this many times larger or smaller ...
-_FACTOR = 1000.0
+FACTOR = 1000.0
 # ... without losing this much log evidence is not determined by the data.
 FLAT = 0.1
 # No evidence is lost below this.
-_NOTHING = 1e-6
+NOTHING = 1e-6
 # A search has converged where the slope of the log evidence is below this, in units of the start.
 _SLOPE = 1e-4
 # What standard deviations are first tried at, in units of the data, and declared weights multiplied by.
 _TRIED = 10.0 ** np.arange(-3.0, 2.0)
 _TRIED_WEIGHTS = 10.0 ** np.arange(-6.0, 7.0)
 # What is added to numbers on the real line first.
-_STEPS = np.arange(-4.0, 5.0)
+STEPS = np.arange(-4.0, 5.0)
 # A spread below the first, in units of the start, is tried again from the second.
 _SMALL, _AGAIN = 0.03, 0.3
 # The length of the first step, in units of the start: a longer one may lead to where nothing is finite.
 _FIRST_STEP = 0.1
-# Where the slope in a variance at zero is looked at, as a standard deviation in units of the data.
-_ABOVE_ZERO = 1e-3
-# How many numbers on the real line are looked at one by one, of each part.
-_MOST_LOOKED_AT = 64
-# Correlations whose smallest eigenvalue is below this are singular.
-_SINGULAR = 1e-6
 
 
 class Point(NamedTuple):
@@ -213,7 +207,7 @@ def best_multiple(search: Search, point: Point, part: Part) -> Point:
     """The best of several multiples of one unit, or of the declared weights; numbers take steps."""
     declared = search.shaped(search.declared, part)
     if part.what == "number":
-        tried = [declared + step for step in _STEPS]
+        tried = [declared + step for step in STEPS]
     else:
         one = one_unit(declared) if part.is_spread else declared
         tried = [m * one for m in (_TRIED if part.is_spread else _TRIED_WEIGHTS)]
@@ -222,7 +216,7 @@ def best_multiple(search: Search, point: Point, part: Part) -> Point:
     if not finite:
         return point
     losses = [found.loss for found in finite]
-    if max(losses) - min(losses) < _NOTHING:
+    if max(losses) - min(losses) < NOTHING:
         return search.at(search.with_part(point.vector, part, declared))
     return min([*finite, point], key=lambda found: found.loss)
 
@@ -243,7 +237,7 @@ def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> 
     """
     best = _climb(search, first, scales, max_steps)
     declared = search.at(search.declared, best.steps)
-    if declared.loss < best.loss - _NOTHING:
+    if declared.loss < best.loss - NOTHING:
         best = _climb(search, declared, scales, max_steps)
     for repetition in range(4):
         again = _raise_small(search, best, scales)
@@ -252,7 +246,7 @@ def ascend(search: Search, first: Point, scales: np.ndarray, max_steps: int) -> 
         found = _climb(search, again or best, scales, max_steps, _FIRST_STEP / 10**repetition)
         gain = best.loss - found.loss
         best = (found if gain > 0 else best)._replace(steps=found.steps)
-        if gain < _NOTHING and has_converged(best, scales):
+        if gain < NOTHING and has_converged(best, scales):
             break
     return best
 
@@ -301,106 +295,3 @@ def one_unit(numbers: np.ndarray) -> np.ndarray:
 
 
 # What was found ----------------------------------------------------------------------------------
-
-
-def at_zero(search: Search, point: Point) -> tuple[Point, list[str], list[str]]:
-    """Spreads that are zero, set to zero, and those that may as well be: their names."""
-    zero, free = [], []
-    for part, component in _components(search):
-        numbers, most = search.shaped(point.vector, part), point.loss + FLAT
-        zeros, above, wider = (
-            search.with_part(point.vector, part, np.where(component, other, numbers))
-            for other in (0.0, _ABOVE_ZERO * one_unit(numbers), np.sqrt(_FACTOR) * numbers)
-        )
-        none = search.at(zeros, point.steps)
-        if none.loss > most:
-            free += [part.name] if search.at(wider).loss < most else []
-            continue
-        # The slope in the variance, per unit: zero where another spread could take its place.
-        slope = (search.at(above).loss - none.loss) / _ABOVE_ZERO**2
-        if none.loss < point.loss + _NOTHING and slope > FLAT:
-            zero.append(part.name)
-            point = none
-        else:
-            free.append(part.name)
-    zero += [part.name for part in search.places if _is_singular(search, point, part)]
-    return point, zero, free
-
-
-def at_limits(search: Search, point: Point) -> tuple[list[str], list[str]]:
-    """What is best at an end of the real line, and what may be anywhere on it: their names."""
-    ends, free = [], []
-    for part in search.places:
-        numbers = (
-            search.shaped(point.vector, part).ravel() if part.what == "number" else np.zeros(0)
-        )
-        for i in range(min(numbers.size, _MOST_LOOKED_AT)):
-            further, nearer = numbers.copy(), numbers.copy()
-            at = np.clip(numbers[i], -FAR, FAR)  # nothing changes further out
-            step = np.copysign(max(_STEPS[-1], abs(at) / 2), at)
-            further[i], nearer[i] = numbers[i] + step, at - step
-            on, back = (
-                search.at(search.with_part(point.vector, part, tried)).loss
-                for tried in (further, nearer)
-            )
-            if on < point.loss + FLAT and back < point.loss + FLAT:
-                free.append(part.name)
-            elif on < point.loss + _NOTHING or back < point.loss + _NOTHING:
-                ends.append(part.name)
-    return ends, free
-
-
-def _components(search: Search) -> list[tuple[Part, np.ndarray]]:
-    """Every spread, by component of the vectors: which of its free numbers belong to it."""
-    dim, components = len(search.numbers.units), []
-    for part in search.places:
-        if part.is_spread:
-            shape = search.shaped(search.declared, part).shape
-            row = np.arange(shape[0] if len(shape) == 1 else shape[-2] if shape else 1) % dim
-            for j in range(dim if shape else 1):
-                mask = row == j
-                if not mask.any():
-                    continue
-                mask = mask[:, None] if len(shape) > 1 else mask if shape else mask[0]
-                components.append((part, np.broadcast_to(mask, shape)))
-    return components
-
-
-def _is_singular(search: Search, point: Point, part: Part) -> bool:
-    """Whether a covariance with no variance of zero is singular."""
-    root = search.shaped(point.vector, part)
-    if part.what != "cov" or root.ndim < 2:
-        return False
-    root = np.tril(root)
-    deviations = np.linalg.norm(root, axis=-1, keepdims=True)
-    root = root / np.where(deviations > 0, deviations, 1.0)
-    eigenvalues = np.linalg.eigvalsh(root @ np.swapaxes(root, -1, -2))
-    return bool((eigenvalues[(deviations > 0).all((-1, -2))] < _SINGULAR).any())
-
-
-def on_a_ridge(search: Search, point: Point, skip: list[str]) -> list[str]:
-    """Spreads that can be exchanged for one another at no loss: their names.
-
-    By the curvature of the evidence in the logarithms of all parts as wholes.
-    """
-    parts = [p for p in search.places if p.what in ("cov", "noise", "weights")]
-    parts = [p for p in parts if p.name not in skip]
-    step, columns = 1e-4, []
-
-    def along(at: Point) -> np.ndarray:
-        slope = at.slope * at.vector
-        return np.array([slope[search.places[part]].sum() for part in parts])
-
-    for part in parts:
-        numbers = np.exp(step) * search.shaped(point.vector, part)
-        moved = search.at(search.with_part(point.vector, part, numbers))
-        columns.append((along(moved) - along(point)) / step)
-    if not columns:
-        return []
-    curvature = np.array(columns)
-    values, directions = np.linalg.eigh((curvature + curvature.T) / 2)
-    flat = 0.5 * values * np.square(np.log(_FACTOR) / 2) < FLAT
-    involved = np.abs(directions[:, flat]).max(axis=1, initial=0.0) > 0.3
-    return [
-        part.name for part, found in zip(parts, involved, strict=True) if found and part.is_spread
-    ]

@@ -17,11 +17,21 @@ from jaxtyping import Float
 from ...models.declaration import Declaration
 from ..compiling import jit_loop
 from ..programs.chains import advance, begin_chains
+from ..programs.mixing import num_correlated, num_unmixed
+from ..status import Status, Trouble
 from .numbers import Position, flat
 from .particles import as_rows, moved, resampled
 from .population import CollapsedState, Mixing, Particles
 
-__all__ = ["ChainOptions", "EvidenceTarget", "Sampled", "sampled", "walked"]
+__all__ = [
+    "ChainOptions",
+    "EvidenceTarget",
+    "Sampled",
+    "sampled",
+    "status_of",
+    "walked",
+    "with_chains",
+]
 
 _STEPS = 2  # from one kept position of a particle to the next: a proposal of either kind
 
@@ -130,3 +140,50 @@ def _starts(key: Array, particles: Particles, chains: int) -> tuple[Position, Ar
     ridge = 1e-3 * jnp.diag(jnp.diagonal(cov)) + 1e-6 * jnp.eye(p, dtype=cov.dtype)
     chosen = resampled(key, particles.log_weights, chains)
     return as_rows(particles.positions, chosen), cov + ridge
+
+
+def with_chains(state: CollapsedState, found: Sampled) -> CollapsedState:
+    """The state whose particles are the draws of chains, with equal weights."""
+    info = state.particles.info._replace(
+        divergences=found.divergences,
+        saturated=found.saturated,
+        transitions=found.transitions,
+        stuck=found.stuck,
+    )
+    count = jax.tree.leaves(found.positions)[0].shape[0]
+    particles = state.particles._replace(
+        positions=found.positions,
+        log_weights=jnp.full(count, -jnp.log(count)),
+        states=None,
+        info=info,
+    )
+    return state._replace(particles=particles)
+
+
+@jax.jit(static_argnames="chains")
+def status_of(state: CollapsedState, chains: int) -> Status:
+    """What went wrong with particles, or with the chains that a state is from."""
+    particles, info = state.particles, state.particles.info
+    made = jnp.maximum(info.transitions, 1)
+    counts = {
+        Trouble.REJECTED: info.rejected,
+        Trouble.COLLAPSED: info.collapsed,
+        Trouble.IMMOBILE: info.immobile,
+        Trouble.NO_EVIDENCE: info.broken,
+    }
+    if particles.states is None:
+        draws = flat(particles.positions)[0]
+        draws = draws.reshape(chains, -1, draws.shape[-1])
+        counts |= {
+            Trouble.DIVERGING: jnp.where(info.divergences > 0.01 * made, info.divergences, 0),
+            Trouble.SATURATED: jnp.where(info.saturated > 0.1 * made, info.saturated, 0),
+            Trouble.STUCK: info.stuck,
+            Trouble.UNMIXED: num_unmixed(draws, jnp.ones((), bool)),
+            Trouble.CORRELATED: num_correlated(draws),
+        }
+    else:
+        leaves = jax.tree.leaves((particles.states, particles.positions))
+        counts[Trouble.NOT_FINITE] = sum(
+            (jnp.sum(~jnp.isfinite(leaf)) for leaf in leaves), jnp.zeros((), int)
+        )
+    return Status(counts)

@@ -10,36 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from numpyro.distributions import Distribution
 
-from ...models import Gaussian, Hierarchy, Level
+from ...models import Gaussian, Hierarchy
 from ...models.arrays import as_count, is_concrete
-from ...models.exactness import Obstacle
-from ...models.messages import listed, short
+from ...models.messages import short
 from ..backend import Backend, Posterior
 from ..compiling import jit_loop
 from ..gaussian.closed_form import ClosedForm, check_hierarchy
 from ..gaussian.expectation_propagation import ExpectationPropagation
 from ..gaussian.forgetting import as_factor
 from ..observation import as_context, many_observations, one_observation
-from ..programs.mixing import num_correlated, num_unmixed
 from ..progress import reported
-from ..status import Status, Trouble, warn_of_trouble
-from .chains import ChainOptions, Sampled, sampled, walked
+from ..status import Status, warn_of_trouble
+from .chains import ChainOptions, sampled, status_of, walked, with_chains
 from .draws import all_drawn, drawn, drawn_scores, evenly_chosen, moments, scores_of
-from .numbers import Numbers, Position, flat, number_of
-from .particles import as_rows
+from .limits import check_memory, has_own_numbers, why_not_collapsed
+from .numbers import Numbers, Position
 from .population import CollapsedState, Mixing
 from .rewards_kept import KeptRewards, KeptRows, KeptSums
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Collapsed", "backend_for", "why_not_collapsed"]
-
-# Unknown numbers that particles can stand for. Learned weights may be thousands.
-_MOST_NUMBERS = 64
-_MOST_BYTES = 4 * 1024**3
+__all__ = ["Collapsed", "backend_for"]
 
 
 class Collapsed(Backend[CollapsedState]):
@@ -102,7 +95,7 @@ class Collapsed(Backend[CollapsedState]):
         why_not = why_not_collapsed(self.hierarchy)
         if why_not:
             raise ValueError(f"Collapsed: {why_not}")
-        _check_memory(self)
+        check_memory(self.mixing, self.particles)
 
     @property
     def problem(self) -> Hierarchy:
@@ -218,7 +211,7 @@ class Collapsed(Backend[CollapsedState]):
         options = ChainOptions(self.chains, self.warmup, self.samples, self.target_accept)
         key = jax.random.fold_in(state.particles.key, 1)
         draw = sampled if isinstance(self.hierarchy.reward, Gaussian) else walked
-        after = _with_chains(state, draw(self.mixing, options, key, state))
+        after = with_chains(state, draw(self.mixing, options, key, state))
         mean, cov = _moments(self, after)
         names = [level.name for level in self.hierarchy.levels]
         mean, cov = ({name: part[name] for name in names} for part in (mean, cov))
@@ -262,11 +255,11 @@ class Collapsed(Backend[CollapsedState]):
 
     def status(self, state: CollapsedState) -> Status:
         """Ignored observations, weights that collapsed, moves that failed, chains that did not mix."""
-        return _status(self, state)
+        return status_of(state, self.chains)
 
     def with_hierarchy(self, hierarchy: Hierarchy) -> "Collapsed":
         """The same backend for a hierarchy that differs in its actions alone."""
-        own = [level.name for level in hierarchy.levels if _has_own_numbers(level)]
+        own = [level.name for level in hierarchy.levels if has_own_numbers(level)]
         if own:
             raise TypeError(
                 "Collapsed cannot take in new vectors while it runs where every vector of level "
@@ -287,29 +280,6 @@ class Collapsed(Backend[CollapsedState]):
         return f"Collapsed({self.hierarchy!r}, particles={self.particles})"
 
 
-def why_not_collapsed(hierarchy: Hierarchy) -> str:
-    """Why `Collapsed` does not take a hierarchy, or an empty string where it does."""
-    laws = hierarchy.unknowns.laws
-    if not laws:
-        return (
-            "the hierarchy learns no scale, noise or weights: there is nothing to mix over; use ClosedForm "
-            "or ExpectationPropagation"
-        )
-    numbers = number_of(hierarchy)
-    if numbers > _MOST_NUMBERS:
-        return (
-            f"{listed(laws)} are {numbers:,} unknown numbers; particles stand for at most "
-            f"{_MOST_NUMBERS}: use Nuts or Svi"
-        )
-    found: list[Any] = []
-    position = jax.eval_shape(lambda: as_rows(Numbers(hierarchy).draw(jax.random.key(0), 1), 0))
-    jax.eval_shape(lambda at: found.append(Numbers(hierarchy).given(at).why_not_exact), position)
-    (left,) = found
-    if left is None or left.obstacle is Obstacle.REWARD:
-        return ""
-    return f"given its unknown numbers, {left.cause}: no closed form; use Nuts or Svi"
-
-
 def backend_for(hierarchy: Hierarchy, particles: int) -> Backend[Any]:
     """The backend that has the evidence of a hierarchy: particles are of its unknown numbers."""
     if hierarchy.unknowns.laws:
@@ -321,25 +291,6 @@ def backend_for(hierarchy: Hierarchy, particles: int) -> Backend[Any]:
 
 def _rewards_kept(hierarchy: Hierarchy) -> KeptRewards:
     return KeptSums() if isinstance(hierarchy.reward, Gaussian) else KeptRows()
-
-
-def _has_own_numbers(level: Level) -> bool:
-    """Whether there are more numbers to learn where there are more vectors."""
-    has_own_scales = isinstance(level.scale, Distribution) and len(level.scale.shape()) > 1
-    has_own_means = level.learns_mean and level.has_own_means
-    return bool(level.learned_weights) or has_own_scales or has_own_means
-
-
-def _check_memory(backend: Collapsed) -> None:
-    """Refuse particles whose posteriors take too much memory together."""
-    shapes = jax.eval_shape(lambda: backend.mixing.start(jax.random.key(0), backend.particles))
-    total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes.states))
-    if total > _MOST_BYTES:
-        raise ValueError(
-            f"Collapsed keeps {backend.particles} exact posteriors of {backend.hierarchy.num_actions:,} "
-            f"actions, which take {total / 1024**3:,.1f} GiB; at most {_MOST_BYTES / 1024**3:g} GiB are "
-            "allowed: use fewer particles, or empirical_bayes and then ClosedForm"
-        )
 
 
 @partial(jit_loop, static_argnames="room")
@@ -421,49 +372,3 @@ def _moments(
     backend: Collapsed, state: CollapsedState
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     return moments(backend.mixing, state)
-
-
-def _with_chains(state: CollapsedState, found: Sampled) -> CollapsedState:
-    """The state whose particles are the draws of chains, with equal weights."""
-    info = state.particles.info._replace(
-        divergences=found.divergences,
-        saturated=found.saturated,
-        transitions=found.transitions,
-        stuck=found.stuck,
-    )
-    count = jax.tree.leaves(found.positions)[0].shape[0]
-    particles = state.particles._replace(
-        positions=found.positions,
-        log_weights=jnp.full(count, -jnp.log(count)),
-        states=None,
-        info=info,
-    )
-    return state._replace(particles=particles)
-
-
-@jax.jit
-def _status(backend: Collapsed, state: CollapsedState) -> Status:
-    particles, info = state.particles, state.particles.info
-    made = jnp.maximum(info.transitions, 1)
-    counts = {
-        Trouble.REJECTED: info.rejected,
-        Trouble.COLLAPSED: info.collapsed,
-        Trouble.IMMOBILE: info.immobile,
-        Trouble.NO_EVIDENCE: info.broken,
-    }
-    if particles.states is None:
-        draws = flat(particles.positions)[0]
-        draws = draws.reshape(backend.chains, -1, draws.shape[-1])
-        counts |= {
-            Trouble.DIVERGING: jnp.where(info.divergences > 0.01 * made, info.divergences, 0),
-            Trouble.SATURATED: jnp.where(info.saturated > 0.1 * made, info.saturated, 0),
-            Trouble.STUCK: info.stuck,
-            Trouble.UNMIXED: num_unmixed(draws, jnp.ones((), bool)),
-            Trouble.CORRELATED: num_correlated(draws),
-        }
-    else:
-        leaves = jax.tree.leaves((particles.states, particles.positions))
-        counts[Trouble.NOT_FINITE] = sum(
-            (jnp.sum(~jnp.isfinite(leaf)) for leaf in leaves), jnp.zeros((), int)
-        )
-    return Status(counts)

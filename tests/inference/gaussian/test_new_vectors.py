@@ -8,7 +8,8 @@ import pytest
 
 from mistakes import as_a_user
 from mixts.inference import ClosedForm, Laplace
-from mixts.inference.gaussian.new_vectors import carry_over, extend, level_axes, newcomers, rows_of
+from mixts.inference.gaussian.new_vectors import carry_over, extend, newcomers, rows_of
+from mixts.inference.gaussian.places import level_axes
 from mixts.models import Bernoulli, Gaussian, Hierarchy, Level, Sparse, linear
 
 K, L, D = 3, 2, 2
