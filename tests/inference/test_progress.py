@@ -22,6 +22,16 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
     monkeypatch.setattr(progress, "BEAT", 0.01)
     monkeypatch.delenv(progress.VARIABLE, raising=False)
+    until(lambda: not progress._watch.some.is_set())  # it no longer sleeps for as long as before
+
+
+def until(condition) -> None:
+    """Wait for it; five seconds at most."""
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that in five seconds")
 
 
 def wait() -> None:
@@ -31,16 +41,13 @@ def wait() -> None:
 def test_what_takes_long_is_named(capsys):
     with task("counting", total=4, unit="sheep") as bar:
         bar.advance(2)
-        wait()
+        assert "2/4" in wait_for("counting:  50%", capsys)
         bar.say("sleeping")
-        wait()
+        wait_for("sleeping:  50%", capsys)
         bar.advance(2)
-    lines = capsys.readouterr().err.splitlines()
-    assert "counting:  50%" in lines[0]
-    assert "2/4" in lines[0]
-    assert "sleeping:  50%" in lines[1]
-    assert "sleeping: 100%" in lines[-1]
-    assert "sheep" in lines[-1]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "sleeping: 100%" in last
+    assert "sheep" in last
 
 
 def test_what_is_short_is_not(capsys):
@@ -67,8 +74,7 @@ def test_it_can_be_asked_for_and_switched_off(capsys, monkeypatch):
 
 def test_a_task_inside_another_is_a_detail_of_it(capsys):
     with task("comparing"), task("Nuts.init"):
-        wait()
-    assert "comparing (Nuts.init): 00:00" in capsys.readouterr().err
+        wait_for("comparing (Nuts.init): 00:0", capsys)
 
 
 def test_compiling_is_said(capsys):
@@ -78,11 +84,10 @@ def test_compiling_is_said(capsys):
         @reported
         def fit(self, x):
             progress._watch.hear("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.1)
-            wait()
+            wait_for("Slow.fit (compiling): 00:0", capsys)
             return jax.jit(lambda x: x + 1)(x)
 
     assert Slow().fit(jnp.ones(())) == 2
-    assert "Slow.fit (compiling): 00:00" in capsys.readouterr().err
     with task("running") as bar:
         jax.jit(lambda x: x + 2)(jnp.ones(()))
         assert not bar.compiling
@@ -95,10 +100,9 @@ def test_on_a_terminal_one_line_is_drawn_over_and_over(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     with task("drawing", total=2) as bar:
-        wait()
+        until(lambda: sys.stderr.getvalue().count("\r") > 2)
         bar.advance(2)
     drawn = sys.stderr.getvalue()
-    assert drawn.count("\r") > 2
     assert drawn.rstrip().rsplit("\r", 1)[-1].startswith("drawing: 100%")
 
 
@@ -185,15 +189,16 @@ def test_a_task_of_another_thread_is_shown(capsys):
     assert not progress._watch.tasks
 
 
-def wait_for(words: str, capsys) -> None:
-    """Until a line begins with these words; five seconds at most."""
-    said = ""
-    for _ in range(500):
-        said += capsys.readouterr().err
-        if any(line.startswith(words) for line in said.splitlines()):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{words!r} was not said in five seconds, but {said!r}")
+def wait_for(words: str, capsys) -> str:
+    """What was said until a line began with these words; five seconds at most."""
+    said = []
+
+    def is_said() -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return any(line.startswith(words) for line in said)
+
+    until(is_said)
+    return "\n".join(said)
 
 
 def test_empirical_bayes_and_agents_say_what_they_wait_for(capsys):

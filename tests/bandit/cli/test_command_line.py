@@ -193,7 +193,7 @@ def test_bench_runs_what_is_asked_for(tmp_path, monkeypatch, capfd):
 def test_bench_complains(monkeypatch, capsys):
     said = complaint(["bench", "agents"], capsys)
     assert "unknown benchmark 'agents'" in said
-    assert "agent, clicks, closed_form, " in said
+    assert "agent, catalogue, clicks, closed_form, " in said
     monkeypatch.setattr(compare_command, "PEERS", ("no_such_package",))
     assert main(["bench", "agent"]) == 1
     assert "no_such_package not installed" in capsys.readouterr().err
