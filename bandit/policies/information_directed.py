@@ -12,14 +12,14 @@ from jaxtyping import Bool, Float
 from ...models import Hierarchy
 from ...models.arrays import as_count
 from ...models.messages import short
-from .policy import PosteriorPolicy, best_action
+from .policy import AmongAllowed, best_action
 
 __all__ = ["BestPair", "InformationDirected", "best_pair", "gains", "shortfalls"]
 
 _ROWS = 64  # actions that are paired with all others at once
 
 
-class InformationDirected(PosteriorPolicy):
+class InformationDirected(AmongAllowed):
     """Information-directed sampling by variance (Russo & Van Roy 2018).
 
     With mean rewards `r_a` under the posterior and the best action `A*`, let
@@ -56,15 +56,10 @@ class InformationDirected(PosteriorPolicy):
                 "Hierarchy, whose reward says what a score pays: use TopTwo or ThompsonSampling"
             )
 
-    def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
-        """Expected rewards, of which that of the chosen action is raised above all."""
-        every = jnp.ones(self.problem.num_actions, bool)
-        return self.scores_of(key, state, context, every)
-
     def scores_of(
         self, key: Array, state: Any, context: Float[Array, "*K d"], allowed: Bool[Array, " K"]
     ) -> Float[Array, " K"]:
-        """The same for the actions that are allowed, the best of which is one of them."""
+        """Expected rewards, of which that of the chosen one of the allowed actions is above all."""
         key_draws, key_choice = jax.random.split(key)
         predictors = self.backend.sample_many_scores(key_draws, state, context, self.draws)
         rewards = self.problem.reward.mean(predictors)

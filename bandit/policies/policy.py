@@ -21,7 +21,14 @@ from ...models.declaration import Declaration
 from ...models.messages import short
 from ...models.rewards import is_one, takes
 
-__all__ = ["Policy", "PosteriorPolicy", "ThompsonSampling", "UniformRandom", "best_action"]
+__all__ = [
+    "AmongAllowed",
+    "Policy",
+    "PosteriorPolicy",
+    "ThompsonSampling",
+    "UniformRandom",
+    "best_action",
+]
 
 State = TypeVar("State")
 
@@ -296,6 +303,21 @@ class ThompsonSampling(PosteriorPolicy):
     def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
         """`x' theta_i` of one draw."""
         return self.backend.sample_scores(key, state, context)
+
+
+class AmongAllowed(PosteriorPolicy):
+    """Compares actions, so that scores depend on which are allowed. Subclasses give `scores_of`."""
+
+    def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
+        """The scores where all actions are allowed."""
+        every = jnp.ones(self.problem.num_actions, bool)
+        return self.scores_of(key, state, context, every)
+
+    @abstractmethod
+    def scores_of(
+        self, key: Array, state: Any, context: Float[Array, "*K d"], allowed: Bool[Array, " K"]
+    ) -> Float[Array, " K"]:
+        """Scores of which the best is that of the chosen action, one of those that are allowed."""
 
 
 class UniformRandom(Policy[None]):

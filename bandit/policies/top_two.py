@@ -10,12 +10,12 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from ...models.arrays import as_count, as_probability
-from .policy import PosteriorPolicy, best_action
+from .policy import AmongAllowed, best_action
 
 __all__ = ["TopTwo"]
 
 
-class TopTwo(PosteriorPolicy):
+class TopTwo(AmongAllowed):
     """Top-two Thompson sampling (Russo 2020, "Simple Bayesian Algorithms for Best-Arm Identification").
 
     The leader is the best action of one joint draw. It is chosen with probability `top`; otherwise
@@ -48,11 +48,6 @@ class TopTwo(PosteriorPolicy):
         super().__post_init__()
         self.top = as_probability(self.top, "TopTwo top")
         self.draws = as_count(self.draws, "TopTwo draws")
-
-    def scores(self, key: Array, state: Any, context: Float[Array, "*K d"]) -> Float[Array, " K"]:
-        """The draw in which the chosen action is best."""
-        every = jnp.ones(self.problem.num_actions, bool)
-        return self.scores_of(key, state, context, every)
 
     def scores_of(
         self, key: Array, state: Any, context: Float[Array, "*K d"], allowed: Bool[Array, " K"]
