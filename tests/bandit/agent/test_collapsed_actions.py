@@ -33,18 +33,18 @@ def check(policy, known_state) -> None:
     agent.add_actions(WEIGHTS[3:])
     agent.update(contexts[20:], actions[20:], rewards[20:])
     state = known_state(agent.engine.posterior())
-    everything = Numbers(declared(5))
-    for i in range(len(state.particles.log_weights)):
-        position, own = jax.tree.map(
-            lambda leaf, i=i: leaf[i], (state.particles.positions, state.particles.states)
-        )
-        exact = ClosedForm(everything.given(position))
-        expected = exact.posterior(exact.condition(exact.init(), contexts, actions, rewards))
-        grown = ClosedForm(Numbers(agent.engine.policy.problem).given(position)).posterior(own)
-        np.testing.assert_allclose(
-            grown.mean["action"][:5], expected.mean["action"], atol=1e-8, rtol=1e-8
-        )
-        np.testing.assert_allclose(grown.cov["effect"], expected.cov["effect"], atol=1e-8)
+    everything, backend = Numbers(declared(5)), agent.engine.policy.backend
+    positions = state.particles.positions
+    # What was learned one by one, and what moves of particles make of the rewards that are kept.
+    for states in (state.particles.states, backend.mixing.states(positions, state.kept)):
+        for i in range(len(state.particles.log_weights)):
+            position, own = jax.tree.map(lambda leaf, i=i: leaf[i], (positions, states))
+            exact = ClosedForm(everything.given(position))
+            expected = exact.posterior(exact.condition(exact.init(), contexts, actions, rewards))
+            grown = ClosedForm(Numbers(backend.hierarchy).given(position)).posterior(own)
+            found = grown.mean["action"][:5]
+            np.testing.assert_allclose(found, expected.mean["action"], atol=1e-8, rtol=1e-8)
+            np.testing.assert_allclose(grown.cov["effect"], expected.cov["effect"], atol=1e-8)
 
 
 def test_new_actions_have_their_own_rewards(x64):
